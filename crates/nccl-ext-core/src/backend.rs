@@ -1,0 +1,288 @@
+//! A backend: the function tables that everything above calls through.
+
+use std::any::Any;
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::driver::DriverApi;
+use crate::error::{Error, Result};
+use crate::raw::{NcclApi, ncclComm_t, ncclResult_t};
+use crate::version::Version;
+
+/// Where a backend's tensors live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MemorySpace {
+    /// Ordinary host memory.
+    Host,
+    /// GPU memory.
+    Device,
+}
+
+impl fmt::Display for MemorySpace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host memory",
+            Self::Device => "device memory",
+        })
+    }
+}
+
+/// A library behind a backend.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LibraryInfo {
+    /// Its name: `libnccl.so.2`, `libnccl_ep.so.0`.
+    pub name: &'static str,
+    /// The version it reports.
+    pub version: Version,
+    /// The file; `None` for code inside this program.
+    pub path: Option<PathBuf>,
+}
+
+/// A function table of an extension library, as its sys crate defines it.
+///
+/// The core crate knows no extension: a backend keeps each table under its type.
+pub trait ExtensionTable: Any + Send + Sync {
+    /// The library's name.
+    const LIBRARY: &'static str;
+}
+
+/// What a backend can say beyond C return codes. Both calls concern the calling thread or rank.
+#[derive(Debug, Clone, Copy)]
+pub struct Hooks {
+    /// Takes the error behind the last failed call of this thread.
+    pub take_error: fn() -> Option<Error>,
+    /// Tells the peers of `comm`'s rank that it will not come to the next collective.
+    ///
+    /// # Safety
+    /// `comm` is a live communicator of this backend.
+    pub fail_rank: unsafe fn(comm: ncclComm_t, error: &Error),
+}
+
+struct Inner {
+    name: &'static str,
+    memory: MemorySpace,
+    nccl: NcclApi,
+    driver: DriverApi,
+    extensions: Vec<(&'static str, &'static (dyn Any + Send + Sync))>,
+    libraries: Vec<LibraryInfo>,
+    hooks: Option<Hooks>,
+}
+
+/// A `Copy` handle to the tables of NCCL, the driver and the extension libraries.
+///
+/// Communicators remember their backend, and everything made from a communicator uses it. Several
+/// backends live side by side in one process; two are equal when they are the same one.
+///
+/// A backend is never freed: its tables are called from drops whose order nobody controls.
+#[derive(Clone, Copy)]
+pub struct Backend(&'static Inner);
+
+impl Backend {
+    /// Starts a backend from tables.
+    #[must_use]
+    pub fn builder(name: &'static str, memory: MemorySpace) -> BackendBuilder {
+        BackendBuilder(Inner {
+            name,
+            memory,
+            nccl: NcclApi::UNAVAILABLE,
+            driver: DriverApi::NONE,
+            extensions: Vec::new(),
+            libraries: Vec::new(),
+            hooks: None,
+        })
+    }
+
+    /// The name its maker gave it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        self.0.name
+    }
+
+    /// Where tensors must live.
+    #[must_use]
+    pub fn memory(self) -> MemorySpace {
+        self.0.memory
+    }
+
+    /// NCCL's functions.
+    #[must_use]
+    pub fn nccl(self) -> &'static NcclApi {
+        &self.0.nccl
+    }
+
+    /// The driver's functions.
+    #[must_use]
+    pub fn driver(self) -> &'static DriverApi {
+        &self.0.driver
+    }
+
+    /// The table of an extension library.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] when this backend was made without it.
+    pub fn extension<T: ExtensionTable>(self) -> Result<&'static T> {
+        self.0.extensions.iter().find_map(|(_, table)| table.downcast_ref::<T>()).ok_or_else(|| {
+            let has: Vec<_> = self.0.extensions.iter().map(|(name, _)| *name).collect();
+            Error::Unsupported {
+                feature: T::LIBRARY,
+                library: format!("backend {}", self.0.name),
+                found: if has.is_empty() { "no extension".into() } else { has.join(", ") },
+                needs: format!("a backend made with {}", T::LIBRARY),
+            }
+        })
+    }
+
+    /// The libraries behind it, NCCL first.
+    #[must_use]
+    pub fn libraries(self) -> &'static [LibraryInfo] {
+        &self.0.libraries
+    }
+
+    /// The library of that name, if it is behind this backend.
+    #[must_use]
+    pub fn library(self, name: &str) -> Option<&'static LibraryInfo> {
+        self.0.libraries.iter().find(|library| library.name == name)
+    }
+
+    /// What it offers beyond C return codes.
+    #[must_use]
+    pub fn hooks(self) -> Option<Hooks> {
+        self.0.hooks
+    }
+
+    /// Turns the result of a native call into `Ok` or the best error there is, on the thread that
+    /// made the call and right after it.
+    ///
+    /// # Safety
+    /// `comm` is NULL or a live communicator of this backend.
+    pub unsafe fn check(
+        self,
+        call: &'static str,
+        code: ncclResult_t,
+        comm: ncclComm_t,
+    ) -> Result<()> {
+        if code.is_success() {
+            return Ok(());
+        }
+        if let Some(error) = self.0.hooks.and_then(|hooks| (hooks.take_error)()) {
+            return Err(error);
+        }
+        let mut detail = String::new();
+        if !comm.is_null() {
+            // SAFETY: the caller says that the communicator lives.
+            let text = unsafe { (self.0.nccl.ncclGetLastError)(comm) };
+            if !text.is_null() {
+                // SAFETY: NCCL returns a NUL-terminated string that stays until its next error on
+                // this thread.
+                detail = unsafe { core::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned();
+            }
+        }
+        Err(Error::Native { call, code, detail })
+    }
+}
+
+impl PartialEq for Backend {
+    fn eq(&self, other: &Self) -> bool {
+        core::ptr::eq(self.0, other.0)
+    }
+}
+
+impl Eq for Backend {}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backend")
+            .field("name", &self.0.name)
+            .field("memory", &self.0.memory)
+            .field("libraries", &self.0.libraries)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Collects tables; see [`Backend::builder`].
+pub struct BackendBuilder(Inner);
+
+impl BackendBuilder {
+    /// Sets NCCL's functions. Without it every NCCL call returns `ncclInvalidUsage`.
+    #[must_use]
+    pub fn nccl(mut self, table: NcclApi) -> Self {
+        self.0.nccl = table;
+        self
+    }
+
+    /// Sets the driver's functions.
+    #[must_use]
+    pub fn driver(mut self, table: DriverApi) -> Self {
+        self.0.driver = table;
+        self
+    }
+
+    /// Adds the table of an extension library.
+    #[must_use]
+    pub fn extension<T: ExtensionTable>(mut self, table: T) -> Self {
+        self.0.extensions.push((T::LIBRARY, Box::leak(Box::new(table))));
+        self
+    }
+
+    /// Adds a library to what [`Backend::libraries`] reports.
+    #[must_use]
+    pub fn library(mut self, info: LibraryInfo) -> Self {
+        self.0.libraries.push(info);
+        self
+    }
+
+    /// Sets the hooks.
+    #[must_use]
+    pub fn hooks(mut self, hooks: Hooks) -> Self {
+        self.0.hooks = Some(hooks);
+        self
+    }
+
+    /// Finishes the backend.
+    ///
+    /// # Safety
+    /// The tables follow the C contracts of the functions whose names they carry, for the rest of
+    /// the process: they may be called from any thread, and what they say about memory they read
+    /// and write is true of [`MemorySpace`] `memory`.
+    #[must_use]
+    pub unsafe fn build(self) -> Backend {
+        Backend(Box::leak(Box::new(self.0)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Table(u32);
+    impl ExtensionTable for Table {
+        const LIBRARY: &'static str = "libtable.so";
+    }
+    struct Other;
+    impl ExtensionTable for Other {
+        const LIBRARY: &'static str = "libother.so";
+    }
+
+    #[test]
+    fn extensions_are_found_by_type_and_absence_is_named() {
+        let builder = Backend::builder("test", MemorySpace::Host).extension(Table(7));
+        // SAFETY: no native call is made through it.
+        let backend = unsafe { builder.build() };
+        assert_eq!(backend.extension::<Table>().map(|table| table.0).ok(), Some(7));
+        let Err(error) = backend.extension::<Other>() else { panic!("not there") };
+        assert_eq!(
+            error.to_string(),
+            "libother.so is not offered by backend test (libtable.so); it needs a backend made \
+             with libother.so"
+        );
+    }
+
+    #[test]
+    fn two_backends_are_two() {
+        // SAFETY: no native call is made through either.
+        let [a, b] =
+            [(); 2].map(|()| unsafe { Backend::builder("test", MemorySpace::Host).build() });
+        assert_eq!(a, a);
+        assert_ne!(a, b);
+    }
+}

@@ -1,0 +1,302 @@
+//! Memory that tensors are made of.
+
+use core::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+
+use crate::backend::{Backend, MemorySpace};
+use crate::comm::Comm;
+use crate::data_type::{DataType, Element};
+use crate::device::DeviceScope;
+use crate::driver;
+use crate::error::{Error, Result, Scope};
+use crate::stream::Stream;
+
+/// A buffer as the layers below see it.
+#[derive(Debug, Clone, Copy)]
+pub struct RawBuffer {
+    /// First byte. May dangle when `bytes` is 0.
+    pub ptr: *mut c_void,
+    /// Length in bytes.
+    pub bytes: usize,
+    /// Element type.
+    pub data_type: DataType,
+    /// Where the memory is; compared with the backend's on every call.
+    pub memory: MemorySpace,
+    /// The backend that allocated it, where that is known: a buffer of another backend is refused.
+    pub backend: Option<Backend>,
+}
+
+/// Memory that a backend can read.
+///
+/// # Safety
+/// [`raw`](Self::raw) gives the same memory on every call while the value is borrowed. The memory
+/// stays valid until everything that was enqueued on a stream before the value's drop has run:
+/// either the drop waits for it, or the free is itself ordered after it on the stream.
+pub unsafe trait DeviceBuffer {
+    /// The memory.
+    fn raw(&self) -> RawBuffer;
+}
+
+/// Memory that a backend can write.
+///
+/// # Safety
+/// As [`DeviceBuffer`]; the memory is writable through the pointer of [`raw_mut`](Self::raw_mut),
+/// any bit pattern is valid in it, and nothing else reads or writes it while the value is
+/// mutably borrowed.
+pub unsafe trait DeviceBufferMut: DeviceBuffer {
+    /// The memory, to be written.
+    fn raw_mut(&mut self) -> RawBuffer;
+}
+
+/// A host slice. Only backends whose memory is the host's take it, and those finish every call
+/// before it returns.
+fn host(ptr: *mut c_void, bytes: usize, data_type: DataType) -> RawBuffer {
+    RawBuffer { ptr, bytes, data_type, memory: MemorySpace::Host, backend: None }
+}
+
+// SAFETY: a slice is `size_of_val` readable bytes that cannot move while it is borrowed; host
+// backends have no work pending after a call, and other backends refuse host memory.
+unsafe impl<T: Element> DeviceBuffer for [T] {
+    fn raw(&self) -> RawBuffer {
+        host(self.as_ptr().cast_mut().cast(), size_of_val(self), T::DATA_TYPE)
+    }
+}
+
+// SAFETY: as above; the pointer comes from a mutable borrow, and `Element` types take any bytes.
+unsafe impl<T: Element> DeviceBufferMut for [T] {
+    fn raw_mut(&mut self) -> RawBuffer {
+        host(self.as_mut_ptr().cast(), size_of_val(self), T::DATA_TYPE)
+    }
+}
+
+// SAFETY: the slice's implementation.
+unsafe impl<T: Element> DeviceBuffer for Vec<T> {
+    fn raw(&self) -> RawBuffer {
+        self.as_slice().raw()
+    }
+}
+
+// SAFETY: the slice's implementation.
+unsafe impl<T: Element> DeviceBufferMut for Vec<T> {
+    fn raw_mut(&mut self) -> RawBuffer {
+        self.as_mut_slice().raw_mut()
+    }
+}
+
+// SAFETY: the slice's implementation.
+unsafe impl<T: Element, const N: usize> DeviceBuffer for [T; N] {
+    fn raw(&self) -> RawBuffer {
+        self.as_slice().raw()
+    }
+}
+
+// SAFETY: the slice's implementation.
+unsafe impl<T: Element, const N: usize> DeviceBufferMut for [T; N] {
+    fn raw_mut(&mut self) -> RawBuffer {
+        self.as_mut_slice().raw_mut()
+    }
+}
+
+/// Memory of a communicator's backend, from `ncclMemAlloc`: device memory on GPUs, host memory on
+/// the CPU backend. With it one program runs on both.
+///
+/// Dropping it waits for the device's work, so nothing enqueued can still use it.
+#[doc(alias = "ncclMemAlloc")]
+pub struct Buffer<T: Element> {
+    ptr: NonNull<c_void>,
+    len: usize,
+    comm: Comm,
+    element: PhantomData<T>,
+}
+
+// SAFETY: the buffer owns its memory alone; device memory has no thread affinity.
+unsafe impl<T: Element> Send for Buffer<T> {}
+// SAFETY: shared access only reads the handle; device memory is not dereferenced by Rust.
+unsafe impl<T: Element> Sync for Buffer<T> {}
+
+impl<T: Element> Buffer<T> {
+    /// Allocates `len` elements, all bytes zero, on the communicator's device.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the size overflows, [`Error::Native`] when there is no memory.
+    pub fn zeroed(comm: &Comm, len: usize) -> Result<Self> {
+        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| Error::Invalid {
+            argument: "len",
+            rule: "a buffer's size fits the address space",
+            expected: format!("at most {} elements", usize::MAX / size_of::<T>()),
+            found: len.to_string(),
+            scope: Scope::Local,
+        })?;
+        let backend = comm.backend();
+        let _device = DeviceScope::enter(backend, comm.device())?;
+        let mut ptr = core::ptr::null_mut();
+        // SAFETY: `ptr` outlives the call. NCCL refuses nothing but a size it cannot allocate;
+        // empty buffers take one byte so that their pointer is theirs alone.
+        let code = unsafe { (backend.nccl().ncclMemAlloc)(&mut ptr, bytes.max(1)) };
+        // SAFETY: `comm` lives.
+        unsafe { backend.check("ncclMemAlloc", code, comm.as_raw())? };
+        let ptr = NonNull::new(ptr).ok_or_else(|| Error::Native {
+            call: "ncclMemAlloc",
+            code,
+            detail: "success, but no memory".into(),
+        })?;
+        let mut buffer = Self { ptr, len, comm: comm.clone(), element: PhantomData };
+        buffer.fill_bytes(0, Stream::DEFAULT)?;
+        Ok(buffer)
+    }
+
+    /// Allocates and copies `data` into it.
+    ///
+    /// # Errors
+    /// As [`zeroed`](Self::zeroed), and what the driver reports of the copy.
+    pub fn from_slice(comm: &Comm, data: &[T]) -> Result<Self> {
+        let mut buffer = Self::zeroed(comm, data.len())?;
+        buffer.write(data, Stream::DEFAULT)?;
+        Ok(buffer)
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    fn bytes(&self) -> usize {
+        self.len * size_of::<T>()
+    }
+
+    /// Sets every byte to `value`, after the stream's earlier work, and waits for it.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn fill_bytes(&mut self, value: u8, stream: Stream<'_>) -> Result<()> {
+        const NAME: &str = "cuMemsetD8Async";
+        let backend = self.comm.backend();
+        if self.is_empty() {
+            return Ok(());
+        }
+        let _device = DeviceScope::enter(backend, self.comm.device())?;
+        let call = driver::required(backend, backend.driver().fill, NAME)?;
+        let to = self.ptr.as_ptr() as u64;
+        // SAFETY: the range is this buffer's, borrowed mutably.
+        driver::check(backend, NAME, unsafe { call(to, value, self.bytes(), stream.as_raw()) })?;
+        stream.synchronize(backend)
+    }
+
+    /// Copies `data` to the front of the buffer, after the stream's earlier work, and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when `data` is longer than the buffer; what the driver reports.
+    pub fn write(&mut self, data: &[T], stream: Stream<'_>) -> Result<()> {
+        const NAME: &str = "cuMemcpyHtoDAsync_v2";
+        self.check_length(data.len())?;
+        let backend = self.comm.backend();
+        if data.is_empty() {
+            return Ok(());
+        }
+        let _device = DeviceScope::enter(backend, self.comm.device())?;
+        let call = driver::required(backend, backend.driver().copy_to_device, NAME)?;
+        let (to, from) = (self.ptr.as_ptr() as u64, data.as_ptr().cast());
+        // SAFETY: both ranges hold `data.len()` elements; `data` is borrowed until the copy is done.
+        let code = unsafe { call(to, from, size_of_val(data), stream.as_raw()) };
+        driver::check(backend, NAME, code)?;
+        stream.synchronize(backend)
+    }
+
+    /// Copies the front of the buffer to `data`, after the stream's earlier work, and waits for it.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn read_into(&self, data: &mut [T], stream: Stream<'_>) -> Result<()> {
+        const NAME: &str = "cuMemcpyDtoHAsync_v2";
+        self.check_length(data.len())?;
+        let backend = self.comm.backend();
+        if data.is_empty() {
+            return Ok(());
+        }
+        let _device = DeviceScope::enter(backend, self.comm.device())?;
+        let call = driver::required(backend, backend.driver().copy_to_host, NAME)?;
+        let from = self.ptr.as_ptr() as u64;
+        // SAFETY: both ranges hold `data.len()` elements; `data` is borrowed until the copy is
+        // done, and `Element` types take any bytes.
+        let code =
+            unsafe { call(data.as_mut_ptr().cast(), from, size_of_val(data), stream.as_raw()) };
+        driver::check(backend, NAME, code)?;
+        stream.synchronize(backend)
+    }
+
+    /// All elements, as [`read_into`](Self::read_into) gives them.
+    ///
+    /// # Errors
+    /// As [`read_into`](Self::read_into).
+    pub fn to_vec(&self, stream: Stream<'_>) -> Result<Vec<T>> {
+        let mut data = vec![T::default(); self.len];
+        self.read_into(&mut data, stream)?;
+        Ok(data)
+    }
+
+    fn check_length(&self, given: usize) -> Result<()> {
+        if given <= self.len {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            argument: "data",
+            rule: "a copy stays inside the buffer",
+            expected: format!("at most {} elements", self.len),
+            found: given.to_string(),
+            scope: Scope::Local,
+        })
+    }
+}
+
+// SAFETY: the memory belongs to the buffer until its drop, which waits for the device's work.
+unsafe impl<T: Element> DeviceBuffer for Buffer<T> {
+    fn raw(&self) -> RawBuffer {
+        RawBuffer {
+            ptr: self.ptr.as_ptr(),
+            bytes: self.bytes(),
+            data_type: T::DATA_TYPE,
+            memory: self.comm.backend().memory(),
+            backend: Some(self.comm.backend()),
+        }
+    }
+}
+
+// SAFETY: as above; `&mut` makes the access exclusive, and `Element` types take any bytes.
+unsafe impl<T: Element> DeviceBufferMut for Buffer<T> {
+    fn raw_mut(&mut self) -> RawBuffer {
+        self.raw()
+    }
+}
+
+impl<T: Element> Drop for Buffer<T> {
+    fn drop(&mut self) {
+        let backend = self.comm.backend();
+        let scope = DeviceScope::enter(backend, self.comm.device());
+        let waited = scope.as_ref().map_err(Clone::clone).and_then(|scope| scope.synchronize());
+        if let Err(error) = waited {
+            // Freeing memory that a kernel may still write is worse than keeping it.
+            tracing::error!(%error, bytes = self.bytes(), "leaking a buffer: cannot wait for its use");
+            return;
+        }
+        // SAFETY: the pointer came from `ncclMemAlloc` of this backend and is freed once.
+        let code = unsafe { (backend.nccl().ncclMemFree)(self.ptr.as_ptr()) };
+        if !code.is_success() {
+            tracing::error!(code = code.0, "ncclMemFree failed");
+        }
+    }
+}
+
+impl<T: Element> fmt::Debug for Buffer<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer<{}>[{}]", T::DATA_TYPE, self.len)
+    }
+}

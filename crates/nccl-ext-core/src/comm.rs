@@ -1,0 +1,437 @@
+//! Communicators.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::backend::{Backend, MemorySpace};
+use crate::buffer::{DeviceBuffer, DeviceBufferMut, RawBuffer};
+use crate::error::{DestroyError, Error, Result, Scope};
+use crate::raw::{ncclComm_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
+use crate::stream::Stream;
+
+/// What all ranks of a new communicator must share.
+#[doc(alias = "ncclUniqueId")]
+#[derive(Clone, Copy)]
+pub struct UniqueId(ncclUniqueId);
+
+impl UniqueId {
+    /// Bytes of an identifier.
+    pub const BYTES: usize = size_of::<ncclUniqueId>();
+
+    /// Makes a new one; one rank does this and sends it to the others.
+    ///
+    /// # Errors
+    /// [`Error::Native`] with what NCCL reports.
+    #[doc(alias = "ncclGetUniqueId")]
+    pub fn new(backend: Backend) -> Result<Self> {
+        let mut id = ncclUniqueId { internal: [0; Self::BYTES] };
+        // SAFETY: `id` outlives the call.
+        let code = unsafe { (backend.nccl().ncclGetUniqueId)(&mut id) };
+        // SAFETY: no communicator is given.
+        unsafe { backend.check("ncclGetUniqueId", code, core::ptr::null_mut())? };
+        Ok(Self(id))
+    }
+
+    /// The bytes, to be sent to other processes.
+    #[must_use]
+    pub fn to_bytes(self) -> [u8; Self::BYTES] {
+        self.0.internal.map(|byte| byte as u8)
+    }
+
+    /// An identifier from the bytes of another process.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; Self::BYTES]) -> Self {
+        Self(ncclUniqueId { internal: bytes.map(|byte| byte as core::ffi::c_char) })
+    }
+}
+
+impl fmt::Debug for UniqueId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("UniqueId(..)")
+    }
+}
+
+/// How all-reduce combines values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(alias = "ncclRedOp_t")]
+pub enum Reduction {
+    /// Sum.
+    Sum,
+    /// Product.
+    Product,
+    /// Largest.
+    Max,
+    /// Smallest.
+    Min,
+}
+
+impl Reduction {
+    fn as_raw(self) -> ncclRedOp_t {
+        match self {
+            Self::Sum => ncclRedOp_t::ncclSum,
+            Self::Product => ncclRedOp_t::ncclProd,
+            Self::Max => ncclRedOp_t::ncclMax,
+            Self::Min => ncclRedOp_t::ncclMin,
+        }
+    }
+}
+
+struct Inner {
+    backend: Backend,
+    raw: ncclComm_t,
+    rank: usize,
+    size: usize,
+    device: i32,
+    /// Held over each native call: NCCL allows one thread at a time on a communicator, and the
+    /// extensions run collectives of their own on it.
+    calls: Mutex<()>,
+    doomed: AtomicBool,
+}
+
+// SAFETY: NCCL communicators are not tied to a thread; `calls` keeps two threads from using one at
+// the same time.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+/// A rank's membership in a communicator.
+///
+/// Clones share it. The last clone's drop aborts it, which is local: a collective in a drop would
+/// hang when a peer is gone. [`destroy`](Self::destroy) ends it in good order.
+#[derive(Clone)]
+#[doc(alias = "ncclComm_t")]
+pub struct Comm(Arc<Inner>);
+
+impl Comm {
+    /// Joins a communicator of `size` ranks as `rank`. Every rank calls it; all block until all
+    /// are there.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a rank outside `0..size`; what the backend reports, such as
+    /// [`Error::Timeout`] from the CPU backend when a rank never comes.
+    #[doc(alias = "ncclCommInitRank")]
+    pub fn init_rank(backend: Backend, size: usize, id: &UniqueId, rank: usize) -> Result<Self> {
+        let count = i32::try_from(size).unwrap_or(0);
+        let index = i32::try_from(rank).unwrap_or(i32::MAX);
+        if count < 1 || index >= count {
+            return Err(Error::Invalid {
+                argument: "rank",
+                rule: "a rank is one of the communicator's, which has at least one",
+                expected: format!("0 <= rank < size, 1 <= size <= {}", i32::MAX),
+                found: format!("rank {rank}, size {size}"),
+                scope: Scope::Local,
+            });
+        }
+        let mut raw = core::ptr::null_mut();
+        // SAFETY: `raw` outlives the call.
+        let code = unsafe { (backend.nccl().ncclCommInitRank)(&mut raw, count, id.0, index) };
+        // SAFETY: no communicator exists yet.
+        unsafe { backend.check("ncclCommInitRank", code, core::ptr::null_mut())? };
+        // SAFETY: a fresh communicator of this backend that nobody else has.
+        unsafe { Self::from_raw(backend, raw) }
+    }
+
+    /// Takes over a communicator made by other means, such as a C++ part of the program.
+    ///
+    /// # Safety
+    /// `raw` is a live communicator of `backend` that is not used, aborted or destroyed by anyone
+    /// else from here on.
+    ///
+    /// # Errors
+    /// [`Error::Native`] when it cannot be asked for rank, size and device.
+    pub unsafe fn from_raw(backend: Backend, raw: ncclComm_t) -> Result<Self> {
+        let nccl = backend.nccl();
+        let ask = |call: &'static str,
+                   function: unsafe extern "C" fn(ncclComm_t, *mut i32) -> ncclResult_t|
+         -> Result<i32> {
+            let mut value = 0;
+            // SAFETY: the communicator lives by this function's contract.
+            let code = unsafe { function(raw, &mut value) };
+            // SAFETY: as above.
+            unsafe { backend.check(call, code, raw)? };
+            Ok(value)
+        };
+        let size = ask("ncclCommCount", nccl.ncclCommCount)?;
+        let rank = ask("ncclCommUserRank", nccl.ncclCommUserRank)?;
+        let device = ask("ncclCommCuDevice", nccl.ncclCommCuDevice)?;
+        Ok(Self(Arc::new(Inner {
+            backend,
+            raw,
+            rank: rank.max(0).unsigned_abs() as usize,
+            size: size.max(0).unsigned_abs() as usize,
+            device,
+            calls: Mutex::new(()),
+            doomed: AtomicBool::new(false),
+        })))
+    }
+
+    /// The backend it was made on.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.0.backend
+    }
+
+    /// This rank.
+    #[must_use]
+    #[doc(alias = "ncclCommUserRank")]
+    pub fn rank(&self) -> usize {
+        self.0.rank
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    #[doc(alias = "ncclCommCount")]
+    pub fn size(&self) -> usize {
+        self.0.size
+    }
+
+    /// The device's ordinal.
+    #[must_use]
+    #[doc(alias = "ncclCommCuDevice")]
+    pub fn device(&self) -> i32 {
+        self.0.device
+    }
+
+    /// The C handle, for calls that these crates do not wrap.
+    #[must_use]
+    pub fn as_raw(&self) -> ncclComm_t {
+        self.0.raw
+    }
+
+    /// Keeps every other thread out of native calls on this communicator until the guard drops.
+    pub fn lock(&self) -> MutexGuard<'_, ()> {
+        // A panic while it was held cannot have left native state half-changed by Rust code.
+        self.0.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Marks it for abort: something on it was leaked or left out of step, so it will not be
+    /// finalised in good order.
+    pub fn doom(&self) {
+        self.0.doomed.store(true, Ordering::Release);
+    }
+
+    /// Whether it is marked for abort.
+    #[must_use]
+    pub fn is_doomed(&self) -> bool {
+        self.0.doomed.load(Ordering::Acquire)
+    }
+
+    /// Tells the peers, where the backend can, that this rank will not come to the next
+    /// collective, and marks the communicator for abort.
+    pub fn fail(&self, error: &Error) {
+        self.doom();
+        if let Some(hooks) = self.0.backend.hooks() {
+            // SAFETY: the communicator lives as long as this handle.
+            unsafe { (hooks.fail_rank)(self.0.raw, error) };
+        }
+    }
+
+    fn check(&self, call: &'static str, code: ncclResult_t) -> Result<()> {
+        // SAFETY: the communicator lives as long as this handle.
+        unsafe { self.0.backend.check(call, code, self.0.raw) }
+    }
+
+    /// Refuses memory that this communicator's backend cannot use.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for memory of another space or another backend.
+    pub fn check_memory(&self, argument: &'static str, buffer: &RawBuffer) -> Result<()> {
+        let backend = self.0.backend;
+        if buffer.memory == backend.memory() && buffer.backend.is_none_or(|other| other == backend)
+        {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            argument,
+            rule: "memory belongs to the communicator's backend",
+            expected: format!("{} of backend {}", backend.memory(), backend.name()),
+            found: match buffer.backend {
+                Some(other) => format!("{} of backend {}", buffer.memory, other.name()),
+                None => buffer.memory.to_string(),
+            },
+            scope: Scope::Local,
+        })
+    }
+
+    /// Gathers `send` of every rank into `recv`, in rank order. `recv` is `size` times as long.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for lengths, types or memory that do not fit; what the backend reports.
+    #[doc(alias = "ncclAllGather")]
+    pub fn all_gather<S, D>(&self, send: &S, recv: &mut D, stream: Stream<'_>) -> Result<()>
+    where
+        S: DeviceBuffer + ?Sized,
+        D: DeviceBufferMut + ?Sized,
+    {
+        let (send, recv) = (send.raw(), recv.raw_mut());
+        self.check_pair(&send, &recv, self.0.size)?;
+        let count = send.bytes / send.data_type.size();
+        let data_type = send.data_type.as_raw();
+        let _calls = self.lock();
+        // SAFETY: `check_pair` made sure that both hold the elements; their owners keep them valid
+        // until the enqueued work is done.
+        let code = unsafe {
+            (self.0.backend.nccl().ncclAllGather)(
+                send.ptr,
+                recv.ptr,
+                count,
+                data_type,
+                self.0.raw,
+                stream.as_raw(),
+            )
+        };
+        self.check("ncclAllGather", code)
+    }
+
+    /// Combines `send` of every rank element by element into every rank's `recv`.
+    ///
+    /// # Errors
+    /// As [`all_gather`](Self::all_gather).
+    #[doc(alias = "ncclAllReduce")]
+    pub fn all_reduce<S, D>(
+        &self,
+        send: &S,
+        recv: &mut D,
+        reduction: Reduction,
+        stream: Stream<'_>,
+    ) -> Result<()>
+    where
+        S: DeviceBuffer + ?Sized,
+        D: DeviceBufferMut + ?Sized,
+    {
+        let (send, recv) = (send.raw(), recv.raw_mut());
+        self.check_pair(&send, &recv, 1)?;
+        let count = send.bytes / send.data_type.size();
+        let data_type = send.data_type.as_raw();
+        let _calls = self.lock();
+        // SAFETY: as in `all_gather`.
+        let code = unsafe {
+            (self.0.backend.nccl().ncclAllReduce)(
+                send.ptr,
+                recv.ptr,
+                count,
+                data_type,
+                reduction.as_raw(),
+                self.0.raw,
+                stream.as_raw(),
+            )
+        };
+        self.check("ncclAllReduce", code)
+    }
+
+    /// Copies `root`'s `buffer` to every rank's.
+    ///
+    /// # Errors
+    /// As [`all_gather`](Self::all_gather).
+    #[doc(alias = "ncclBroadcast")]
+    pub fn broadcast<B>(&self, buffer: &mut B, root: usize, stream: Stream<'_>) -> Result<()>
+    where
+        B: DeviceBufferMut + ?Sized,
+    {
+        let buffer = buffer.raw_mut();
+        self.check_memory("buffer", &buffer)?;
+        let Some(root) = i32::try_from(root).ok().filter(|_| root < self.0.size) else {
+            return Err(Error::Invalid {
+                argument: "root",
+                rule: "the root is a rank of the communicator",
+                expected: format!("0..{}", self.0.size),
+                found: root.to_string(),
+                scope: Scope::Uniform,
+            });
+        };
+        let count = buffer.bytes / buffer.data_type.size();
+        let _calls = self.lock();
+        // SAFETY: as in `all_gather`; NCCL allows sending and receiving in place.
+        let code = unsafe {
+            (self.0.backend.nccl().ncclBroadcast)(
+                buffer.ptr,
+                buffer.ptr,
+                count,
+                buffer.data_type.as_raw(),
+                root,
+                self.0.raw,
+                stream.as_raw(),
+            )
+        };
+        self.check("ncclBroadcast", code)
+    }
+
+    fn check_pair(&self, send: &RawBuffer, recv: &RawBuffer, factor: usize) -> Result<()> {
+        self.check_memory("send", send)?;
+        self.check_memory("recv", recv)?;
+        let needed = send.bytes.checked_mul(factor);
+        if send.data_type == recv.data_type && needed == Some(recv.bytes) {
+            return Ok(());
+        }
+        Err(Error::Invalid {
+            argument: "recv",
+            rule: "the receive buffer has the send buffer's type, and room for every rank's part",
+            expected: format!("{factor} x {} bytes of {}", send.bytes, send.data_type),
+            found: format!("{} bytes of {}", recv.bytes, recv.data_type),
+            scope: Scope::Local,
+        })
+    }
+
+    /// Ends the communicator in good order. Every rank calls it, after its last collective.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], with the communicator, while clones, groups, handles or buffers live;
+    /// what the backend reports.
+    #[doc(alias = "ncclCommFinalize")]
+    #[doc(alias = "ncclCommDestroy")]
+    pub fn destroy(self) -> Result<(), DestroyError<Self>> {
+        let inner = match Arc::try_unwrap(self.0) {
+            Ok(inner) => inner,
+            Err(shared) => {
+                let error = Error::Busy {
+                    what: "the communicator",
+                    reason: format!(
+                        "{} other owner(s) (clones, groups, handles, buffers) live; drop or \
+                         destroy them first",
+                        Arc::strong_count(&shared) - 1
+                    ),
+                };
+                return Err(DestroyError { error, value: Some(Self(shared)) });
+            }
+        };
+        if inner.doomed.load(Ordering::Acquire) {
+            return Ok(()); // the drop aborts it
+        }
+        let inner = std::mem::ManuallyDrop::new(inner);
+        let nccl = inner.backend.nccl();
+        // SAFETY: the last owner gives up a live communicator; its drop does not run any more.
+        let result = unsafe {
+            let code = (nccl.ncclCommFinalize)(inner.raw);
+            let finalized = inner.backend.check("ncclCommFinalize", code, inner.raw);
+            let code = (nccl.ncclCommDestroy)(inner.raw);
+            finalized
+                .and_then(|()| inner.backend.check("ncclCommDestroy", code, core::ptr::null_mut()))
+        };
+        result.map_err(|error| DestroyError { error, value: None })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: the last owner; abort is local and ends pending work.
+        let code = unsafe { (self.backend.nccl().ncclCommAbort)(self.raw) };
+        if !code.is_success() {
+            tracing::error!(rank = self.rank, code = code.0, "ncclCommAbort failed");
+        }
+    }
+}
+
+impl fmt::Debug for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Comm(rank {} of {} on {})", self.0.rank, self.0.size, self.0.backend.name())
+    }
+}
+
+impl MemorySpace {
+    /// Whether calls on this memory finish before they return.
+    #[must_use]
+    pub fn is_synchronous(self) -> bool {
+        self == Self::Host
+    }
+}

@@ -1,0 +1,152 @@
+//! The few CUDA driver functions that a safe layer needs, as a table.
+
+use core::ffi::{c_char, c_int, c_uint, c_void};
+
+use crate::backend::Backend;
+use crate::error::{Error, Result};
+use crate::raw::cudaStream_t;
+
+/// C `CUresult`; 0 is success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(transparent)]
+pub struct CuResult(pub c_uint);
+
+impl CuResult {
+    /// `CUDA_SUCCESS`.
+    pub const SUCCESS: Self = Self(0);
+    /// `CUDA_ERROR_INVALID_VALUE`.
+    pub const INVALID_VALUE: Self = Self(1);
+}
+
+/// C `CUdevice`: a device ordinal.
+pub type CuDevice = c_int;
+/// C `CUcontext`.
+pub type CuContext = *mut c_void;
+/// C `CUevent`.
+pub type CuEvent = *mut c_void;
+/// C `CUdeviceptr`.
+pub type CuDevicePtr = u64;
+
+/// `CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT`.
+pub const ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
+/// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
+pub const POINTER_MEMORY_TYPE: c_int = 2;
+
+macro_rules! driver_table {
+    ($($(#[$doc:meta])* $field:ident = $symbol:literal: fn($($arg:ident: $ty:ty),*);)+) => {
+        /// Entry points of `libcuda.so.1`.
+        ///
+        /// An entry may be missing (older driver): the call that needs it reports
+        /// [`Error::Unsupported`], everything else works.
+        #[derive(Clone, Copy)]
+        pub struct DriverApi {
+            $($(#[$doc])* #[doc(alias = $symbol)]
+            pub $field: Option<unsafe extern "C" fn($($arg: $ty),*) -> CuResult>,)+
+        }
+
+        impl DriverApi {
+            /// A table without entries.
+            pub const NONE: Self = Self { $($field: None),+ };
+
+            /// Fills the table from `symbol`, which gives NULL for what the driver lacks.
+            ///
+            /// # Safety
+            /// Every non-null pointer is the driver function of that name, and stays callable.
+            pub unsafe fn resolve(mut symbol: impl FnMut(&'static str) -> *mut c_void) -> Self {
+                Self { $($field: {
+                    let pointer = symbol($symbol);
+                    if pointer.is_null() {
+                        None
+                    } else {
+                        // SAFETY: the caller says that this is the function of that name, whose
+                        // signature is the field's.
+                        Some(unsafe { core::mem::transmute::<
+                            *mut c_void,
+                            unsafe extern "C" fn($($arg: $ty),*) -> CuResult,
+                        >(pointer) })
+                    }
+                }),+ }
+            }
+        }
+    };
+}
+
+driver_table! {
+    /// Initialises the driver.
+    init = "cuInit": fn(flags: c_uint);
+    /// The newest CUDA version the driver supports, `1000 * major + 10 * minor`.
+    version = "cuDriverGetVersion": fn(version: *mut c_int);
+    /// Number of devices.
+    device_count = "cuDeviceGetCount": fn(count: *mut c_int);
+    /// One attribute of a device.
+    device_attribute = "cuDeviceGetAttribute":
+        fn(value: *mut c_int, attribute: c_int, device: CuDevice);
+    /// The device's primary context, reference counted.
+    primary_context_retain = "cuDevicePrimaryCtxRetain":
+        fn(context: *mut CuContext, device: CuDevice);
+    /// The calling thread's context.
+    context_get = "cuCtxGetCurrent": fn(context: *mut CuContext);
+    /// Makes a context current on the calling thread.
+    context_set = "cuCtxSetCurrent": fn(context: CuContext);
+    /// Waits for all work of the current context.
+    context_synchronize = "cuCtxSynchronize": fn();
+    /// Whether a stream is being captured into a graph.
+    stream_is_capturing = "cuStreamIsCapturing": fn(stream: cudaStream_t, status: *mut c_int);
+    /// Waits for all work of a stream.
+    stream_synchronize = "cuStreamSynchronize": fn(stream: cudaStream_t);
+    /// An attribute of a pointer.
+    pointer_attribute = "cuPointerGetAttribute":
+        fn(value: *mut c_void, attribute: c_int, pointer: CuDevicePtr);
+    /// Copies host memory to the device.
+    copy_to_device = "cuMemcpyHtoDAsync_v2":
+        fn(to: CuDevicePtr, from: *const c_void, bytes: usize, stream: cudaStream_t);
+    /// Copies device memory to the host.
+    copy_to_host = "cuMemcpyDtoHAsync_v2":
+        fn(to: *mut c_void, from: CuDevicePtr, bytes: usize, stream: cudaStream_t);
+    /// Copies within devices.
+    copy_on_device = "cuMemcpyDtoDAsync_v2":
+        fn(to: CuDevicePtr, from: CuDevicePtr, bytes: usize, stream: cudaStream_t);
+    /// Fills device memory with one byte value.
+    fill = "cuMemsetD8Async":
+        fn(to: CuDevicePtr, value: u8, bytes: usize, stream: cudaStream_t);
+    /// Makes an event.
+    event_create = "cuEventCreate": fn(event: *mut CuEvent, flags: c_uint);
+    /// Records an event on a stream.
+    event_record = "cuEventRecord": fn(event: CuEvent, stream: cudaStream_t);
+    /// Waits for an event.
+    event_synchronize = "cuEventSynchronize": fn(event: CuEvent);
+    /// Milliseconds between two events.
+    event_elapsed = "cuEventElapsedTime": fn(ms: *mut f32, start: CuEvent, end: CuEvent);
+    /// Frees an event.
+    event_destroy = "cuEventDestroy_v2": fn(event: CuEvent);
+    /// The C name of an error.
+    error_name = "cuGetErrorName": fn(error: CuResult, name: *mut *const c_char);
+}
+
+/// A missing entry as an error.
+pub(crate) fn required<F>(backend: Backend, entry: Option<F>, symbol: &'static str) -> Result<F> {
+    entry.ok_or_else(|| Error::Unsupported {
+        feature: symbol,
+        library: format!("the driver of backend {}", backend.name()),
+        found: "no such function".into(),
+        needs: "a driver that exports it".into(),
+    })
+}
+
+/// Turns a driver code into an error that names the call.
+pub(crate) fn check(backend: Backend, call: &'static str, result: CuResult) -> Result<()> {
+    if result == CuResult::SUCCESS {
+        return Ok(());
+    }
+    let mut detail = String::new();
+    if let Some(error_name) = backend.driver().error_name {
+        let mut text: *const c_char = core::ptr::null();
+        // SAFETY: `text` outlives the call, which stores a pointer to a static string or NULL.
+        let named = unsafe { error_name(result, &mut text) };
+        if named == CuResult::SUCCESS && !text.is_null() {
+            // SAFETY: the driver's names are static NUL-terminated strings.
+            detail = unsafe { core::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned();
+        }
+    }
+    Err(Error::Driver { call, code: result.0, detail })
+}

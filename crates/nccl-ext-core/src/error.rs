@@ -1,0 +1,343 @@
+//! The error type of all crates of this workspace.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::raw::ncclResult_t;
+use crate::version::Version;
+
+/// `Result` with this crate's [`Error`].
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Who gets an error of a collective call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Scope {
+    /// The error is a function of what all ranks share: every rank gets it, nobody waits.
+    Uniform,
+    /// One rank knows: token counts, buffers, capture state, allocation failures. Its peers would
+    /// wait for a rank that never comes, so the group is [`Error::Diverged`] afterwards.
+    Local,
+}
+
+/// One place where a library was looked for, and why it was not taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LoadAttempt {
+    /// What named the place: a variable, an argument, a search step.
+    pub origin: String,
+    /// The path or name that was tried.
+    pub candidate: PathBuf,
+    /// Why it was refused.
+    pub reason: String,
+}
+
+/// Everything that can go wrong.
+///
+/// A message names the argument, the rule, what was expected and what was found.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// No candidate for a library could be opened.
+    Load {
+        /// Name of the library.
+        library: &'static str,
+        /// Every place tried, in order.
+        attempts: Vec<LoadAttempt>,
+    },
+    /// A library lacks functions that these crates need.
+    MissingSymbols {
+        /// All missing names.
+        symbols: Vec<&'static str>,
+        /// The file that lacks them.
+        library: PathBuf,
+        /// Its version, where one can be asked for.
+        found: Option<Version>,
+        /// The version that has them.
+        needs: Version,
+    },
+    /// A library is older than the oldest version that works.
+    TooOld {
+        /// Name of the library.
+        library: &'static str,
+        /// Its version.
+        found: Version,
+        /// The oldest accepted version.
+        needs: Version,
+        /// Where it lies.
+        path: PathBuf,
+    },
+    /// An argument breaks a rule. Nothing was called.
+    Invalid {
+        /// The argument or configuration field.
+        argument: &'static str,
+        /// The rule, in words.
+        rule: &'static str,
+        /// What would have been accepted.
+        expected: String,
+        /// What was given.
+        found: String,
+        /// Whether every rank gets this error.
+        scope: Scope,
+    },
+    /// The object is in use: live handles, an open round, other owners.
+    Busy {
+        /// What was asked for.
+        what: &'static str,
+        /// What stands in the way, and what ends it.
+        reason: String,
+    },
+    /// A native call returned an error code.
+    Native {
+        /// The C function.
+        call: &'static str,
+        /// What it returned.
+        code: ncclResult_t,
+        /// The library's own words, read right after the call.
+        detail: String,
+    },
+    /// A CUDA driver call returned an error code.
+    Driver {
+        /// The C function.
+        call: &'static str,
+        /// Its `CUresult`.
+        code: u32,
+        /// The driver's name for it.
+        detail: String,
+    },
+    /// An earlier [`Scope::Local`] error left this rank behind its peers; the group is lost.
+    Diverged {
+        /// The error that did it.
+        cause: Arc<Error>,
+    },
+    /// Another rank failed, so the collective cannot finish.
+    PeerFailed {
+        /// The rank that failed first.
+        rank: usize,
+        /// Its error.
+        error: Arc<Error>,
+    },
+    /// A rank panicked or gave up its communicator while others still needed it.
+    RankGone {
+        /// In whose words: what the rank was doing.
+        reason: String,
+    },
+    /// Ranks did not arrive in time.
+    Timeout {
+        /// The operation that waited.
+        phase: &'static str,
+        /// The ranks that had not arrived.
+        ranks: Vec<usize>,
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// The loaded library, or this platform, does not have the feature.
+    Unsupported {
+        /// What was asked for.
+        feature: &'static str,
+        /// Which library or backend was asked.
+        library: String,
+        /// What it has.
+        found: String,
+        /// What would have it.
+        needs: String,
+    },
+}
+
+impl Error {
+    /// Whether every rank of a collective gets this error, or this rank alone.
+    #[must_use]
+    pub fn scope(&self) -> Scope {
+        match self {
+            Self::Invalid { scope, .. } => *scope,
+            Self::Load { .. }
+            | Self::MissingSymbols { .. }
+            | Self::TooOld { .. }
+            | Self::Native { .. }
+            | Self::Driver { .. }
+            | Self::Busy { .. }
+            | Self::RankGone { .. }
+            | Self::Diverged { .. } => Scope::Local,
+            Self::PeerFailed { .. } | Self::Timeout { .. } | Self::Unsupported { .. } => {
+                Scope::Uniform
+            }
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Load { library, attempts } => {
+                write!(f, "{library} was not found; tried ")?;
+                if attempts.is_empty() {
+                    return f.write_str("nothing: give a path or set its variable");
+                }
+                for (i, attempt) in attempts.iter().enumerate() {
+                    let separator = if i == 0 { "" } else { "; " };
+                    let LoadAttempt { origin, candidate, reason } = attempt;
+                    write!(f, "{separator}{} ({origin}): {reason}", candidate.display())?;
+                }
+                Ok(())
+            }
+            Self::MissingSymbols { symbols, library, found, needs } => {
+                write!(f, "{} ", library.display())?;
+                if let Some(found) = found {
+                    write!(f, "(version {found}) ")?;
+                }
+                write!(f, "lacks {}; version {needs} has them", symbols.join(", "))
+            }
+            Self::TooOld { library, found, needs, path } => write!(
+                f,
+                "{library} at {} is version {found}; {needs} or newer is needed",
+                path.display()
+            ),
+            Self::Invalid { argument, rule, expected, found, .. } => {
+                write!(f, "`{argument}`: {rule}; expected {expected}, found {found}")
+            }
+            Self::Busy { what, reason } => write!(f, "{what} is busy: {reason}"),
+            Self::Native { call, code, detail } => {
+                write!(f, "{call} returned {} ({})", result_name(*code), code.0)?;
+                if !detail.is_empty() {
+                    write!(f, ": {detail}")?;
+                }
+                Ok(())
+            }
+            Self::Driver { call, code, detail } if detail.is_empty() => {
+                write!(f, "{call} failed with CUresult {code}")
+            }
+            Self::Driver { call, code, detail } => write!(f, "{call} failed: {detail} ({code})"),
+            Self::Diverged { cause } => write!(
+                f,
+                "the group is out of step with its peers since an earlier error ({cause}); create \
+                 a new communicator and group"
+            ),
+            Self::PeerFailed { rank, error } => write!(f, "rank {rank} failed: {error}"),
+            Self::RankGone { reason } => f.write_str(reason),
+            Self::Timeout { phase, ranks, waited } => {
+                write!(f, "{phase}: no sign of rank")?;
+                if ranks.len() != 1 {
+                    f.write_str("s")?;
+                }
+                for (i, rank) in ranks.iter().enumerate() {
+                    write!(f, "{} {rank}", if i == 0 { "" } else { "," })?;
+                }
+                write!(f, " within {waited:?}; does every rank make this call?")
+            }
+            Self::Unsupported { feature, library, found, needs } => {
+                write!(f, "{feature} is not offered by {library} ({found}); it needs {needs}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Diverged { cause } => Some(&**cause),
+            Self::PeerFailed { error, .. } => Some(&**error),
+            _ => None,
+        }
+    }
+}
+
+/// The C name of a result code; codes that this crate does not know are `unknown`.
+#[must_use]
+pub fn result_name(code: ncclResult_t) -> &'static str {
+    match code {
+        ncclResult_t::ncclSuccess => "ncclSuccess",
+        ncclResult_t::ncclUnhandledCudaError => "ncclUnhandledCudaError",
+        ncclResult_t::ncclSystemError => "ncclSystemError",
+        ncclResult_t::ncclInternalError => "ncclInternalError",
+        ncclResult_t::ncclInvalidArgument => "ncclInvalidArgument",
+        ncclResult_t::ncclInvalidUsage => "ncclInvalidUsage",
+        ncclResult_t::ncclRemoteError => "ncclRemoteError",
+        ncclResult_t::ncclInProgress => "ncclInProgress",
+        ncclResult_t::ncclTimeout => "ncclTimeout",
+        _ => "unknown",
+    }
+}
+
+/// A refused `destroy`: the error, and the object where it still exists.
+///
+/// Turns into [`Error`] with `?`.
+pub struct DestroyError<T> {
+    /// Why.
+    pub error: Error,
+    /// The object, when nothing was destroyed and the call can be made again.
+    pub value: Option<T>,
+}
+
+impl<T> fmt::Debug for DestroyError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DestroyError")
+            .field("error", &self.error)
+            .field("kept", &self.value.is_some())
+            .finish()
+    }
+}
+
+impl<T> fmt::Display for DestroyError<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.error.fmt(f)
+    }
+}
+
+impl<T> std::error::Error for DestroyError<T> {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.error.source()
+    }
+}
+
+impl<T> From<DestroyError<T>> for Error {
+    fn from(value: DestroyError<T>) -> Self {
+        value.error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error as _;
+
+    use super::*;
+
+    fn invalid(scope: Scope) -> Error {
+        Error::Invalid {
+            argument: "num_experts",
+            rule: "experts divide evenly over ranks",
+            expected: "a multiple of 3".into(),
+            found: "256".into(),
+            scope,
+        }
+    }
+
+    #[test]
+    fn messages_name_argument_rule_expected_and_found() {
+        assert_eq!(
+            invalid(Scope::Uniform).to_string(),
+            "`num_experts`: experts divide evenly over ranks; expected a multiple of 3, found 256"
+        );
+        let timeout =
+            Error::Timeout { phase: "dispatch", ranks: vec![1, 3], waited: Duration::from_secs(2) };
+        assert_eq!(
+            timeout.to_string(),
+            "dispatch: no sign of ranks 1, 3 within 2s; does every rank make this call?"
+        );
+    }
+
+    #[test]
+    fn scope_follows_the_rule_and_causes_are_sources() {
+        assert_eq!(invalid(Scope::Uniform).scope(), Scope::Uniform);
+        assert_eq!(invalid(Scope::Local).scope(), Scope::Local);
+        let peer = Error::PeerFailed { rank: 2, error: Arc::new(invalid(Scope::Local)) };
+        assert!(peer.source().is_some_and(|e| e.to_string().contains("num_experts")));
+    }
+
+    #[test]
+    fn unknown_codes_are_shown_and_not_success() {
+        let code = ncclResult_t(77);
+        assert!(!code.is_success());
+        let error = Error::Native { call: "ncclEpDispatch", code, detail: String::new() };
+        assert_eq!(error.to_string(), "ncclEpDispatch returned unknown (77)");
+    }
+}

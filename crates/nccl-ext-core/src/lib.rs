@@ -1,0 +1,32 @@
+//! What `nccl-ep` and `nccl-m2n` share.
+//!
+//! * [`Backend`]: the function tables of NCCL, the CUDA driver and the extension libraries, behind
+//!   one `Copy` handle. The native libraries are one backend, the CPU implementation another, a
+//!   test's stub a third; nothing above this seam knows which one it has.
+//! * [`Comm`], [`Stream`], [`Buffer`] and the [`DeviceBuffer`] traits.
+//! * [`Error`], whose messages name argument, rule, expected and found.
+//! * [`loader`]: opening the native libraries with every attempt on record.
+//!
+//! Nothing here prints, exits or panics, and nothing needs CUDA to build.
+
+pub mod backend;
+pub mod binding;
+mod buffer;
+mod comm;
+mod data_type;
+pub mod device;
+pub mod driver;
+mod error;
+pub mod loader;
+pub mod raw;
+mod stream;
+mod version;
+
+pub use backend::{Backend, LibraryInfo, MemorySpace};
+pub use buffer::{Buffer, DeviceBuffer, DeviceBufferMut, RawBuffer};
+pub use comm::{Comm, Reduction, UniqueId};
+pub use data_type::{DataType, Element};
+pub use error::{DestroyError, Error, LoadAttempt, Result, Scope, result_name};
+pub use half::{bf16, f16};
+pub use stream::Stream;
+pub use version::{VERSION, Version};

@@ -1,0 +1,259 @@
+//! `cargo xtask codegen`: Rust types and function tables from the vendor's C headers.
+//!
+//! Two files come out. The core crate's holds every type that both libraries share and the NCCL
+//! table; the EP crate's holds `nccl_ep.h`, with the shared types imported from the core. Neither
+//! declares an `extern` function: a table is filled at run time, so that no crate links the vendor.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use bindgen::callbacks::{DeriveTrait, ImplementsTrait, IntKind, ItemInfo, ParseCallbacks};
+use xshell::{Shell, cmd};
+
+use crate::bindings::Bindings;
+use crate::{functions, libclang, table};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Generate in memory and fail when a checked-in file differs.
+    #[arg(long)]
+    check: bool,
+    /// Folder with the staged headers (`ep/include`, `nccl/include`) [default: native/].
+    #[arg(long, value_name = "DIR")]
+    prefix: Option<PathBuf>,
+}
+
+const CORE_FILE: &str = "crates/nccl-ext-core/src/raw/nccl.rs";
+const EP_FILE: &str = "crates/nccl-ep-sys/src/bindings.rs";
+
+pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
+    let prefix = args.prefix.clone().unwrap_or_else(|| root.join("native"));
+    let headers = Headers::find(sh, &prefix, root)?;
+    libclang::select(sh)?;
+    let core = core(&headers)?;
+    let ep = ep(&headers, &core)?;
+    for (file, text) in [(CORE_FILE, core.text), (EP_FILE, ep)] {
+        let text = format(sh, root, &text).with_context(|| format!("formatting {file}"))?;
+        if args.check { check(root, file, &text)? } else { write(root, file, &text)? }
+    }
+    Ok(())
+}
+
+/// Where the headers lie. No path of it reaches the generated text.
+struct Headers {
+    clang_args: Vec<String>,
+}
+
+impl Headers {
+    fn find(sh: &Shell, prefix: &Path, root: &Path) -> Result<Self> {
+        let ep = prefix.join("ep/include");
+        let nccl = prefix.join("nccl/include");
+        for needed in [
+            ep.join("nccl_ep.h"),
+            ep.join("nccl_ep/ep_enums.h"),
+            nccl.join("nccl.h"),
+            nccl.join("nccl_device/core.h"),
+        ] {
+            ensure!(
+                needed.is_file(),
+                "{}: header not found; stage it with `cargo xtask stage-native --from \
+                 pypi:VERSION --with-nccl`, or name the folder that has it with --prefix",
+                needed.display()
+            );
+        }
+        let shim = root.join("native/shim");
+        let builtin = libclang::builtin_headers(sh)?;
+        let clang_args = [("-I", &shim), ("-I", &ep), ("-I", &nccl), ("-isystem", &builtin)]
+            .iter()
+            .flat_map(|(flag, dir)| [(*flag).to_owned(), dir.display().to_string()])
+            .collect();
+        Ok(Self { clang_args })
+    }
+
+    /// The settings that both files share.
+    fn builder(&self, contents: &str) -> Result<bindgen::Builder> {
+        let target = bindgen::RustTarget::stable(88, 0)
+            .map_err(|error| anyhow::anyhow!("bindgen does not know Rust 1.88: {error}"))?;
+        Ok(bindgen::builder()
+            .header_contents("codegen.h", contents)
+            .clang_args(&self.clang_args)
+            .parse_callbacks(Box::new(Choices))
+            .rust_target(target)
+            .rust_edition(bindgen::RustEdition::Edition2024)
+            .use_core()
+            .ctypes_prefix("core::ffi")
+            // A C enum may hold any integer, so a Rust `enum` would be undefined behaviour.
+            .default_enum_style(bindgen::EnumVariation::NewType {
+                is_bitfield: false,
+                is_global: false,
+            })
+            .prepend_enum_name(false)
+            .derive_default(true)
+            .generate_comments(false)
+            .layout_tests(true)
+            .disable_header_comment()
+            .formatter(bindgen::Formatter::None))
+    }
+}
+
+struct Core {
+    text: String,
+    /// Names that the file defines, for the EP file's import list.
+    names: BTreeSet<String>,
+}
+
+fn core(headers: &Headers) -> Result<Core> {
+    let mut builder = headers
+        .builder(
+            "#include <nccl.h>\n\
+             #include <nccl_device/core.h>\n\
+             static const int codegen_NCCL_CONFIG_UNDEF_INT = NCCL_CONFIG_UNDEF_INT;\n",
+        )?
+        .allowlist_type("cudaStream_t|cudaError_t|ncclDataType_t|ncclWindow_t")
+        .allowlist_var("NCCL_(MAJOR|MINOR|PATCH|VERSION_CODE|UNIQUE_ID_BYTES|API_MAGIC)")
+        .allowlist_var("NCCL_SPLIT_NOCOLOR|codegen_.*")
+        .allowlist_var("NCCL_(WIN|CTA_POLICY)_.*");
+    for name in functions::NCCL {
+        builder = builder.allowlist_function(name);
+    }
+    let bindings = Bindings::parse(&generate(builder, "nccl.h")?)?;
+    let functions = bindings.select_functions(functions::NCCL)?;
+    let mut text =
+        head("C types that libnccl, libnccl_ep and libnccl_m2n share, and NCCL's table.");
+    text += "use core::ffi::{CStr, c_void};\n\n";
+    text += &bindings.types_text();
+    text += &table::text("NcclApi", "libnccl", &functions);
+    Ok(Core { text, names: bindings.names() })
+}
+
+fn ep(headers: &Headers, core: &Core) -> Result<String> {
+    let builder = headers
+        .builder("#include <nccl_ep.h>\n")?
+        .allowlist_file(r".*/nccl_ep\.h")
+        .allowlist_file(r".*/nccl_ep/ep_enums\.h")
+        // Types of other headers are named, not defined: they come from the core crate.
+        .allowlist_recursively(false);
+    let bindings = Bindings::parse(&generate(builder, "nccl_ep.h")?)?;
+    let functions = bindings.select_functions(functions::EP)?;
+    if let Some(unknown) = bindings.unlisted_function(functions::EP) {
+        bail!(
+            "nccl_ep.h declares `{unknown}`, which functions::EP in xtask does not list; add it \
+             there (it becomes part of the table, and every library must then export it)"
+        );
+    }
+    let mut used = bindings.mentioned();
+    used.insert("ncclResult_t".to_owned());
+    let own = bindings.names();
+    let shared: Vec<&str> = core
+        .names
+        .iter()
+        .filter(|n| used.contains(*n) && !own.contains(*n))
+        .map(|n| &**n)
+        .collect();
+    let mut text = head("The C API of libnccl_ep: its types, constants and function table.");
+    text += "use core::ffi::{CStr, c_void};\n\n";
+    text += &format!("use nccl_ext_core::raw::{{{}}};\n\n", shared.join(", "));
+    text += &bindings.types_text();
+    text += &table::text("EpApi", "libnccl_ep", &functions);
+    Ok(text)
+}
+
+fn generate(builder: bindgen::Builder, header: &str) -> Result<String> {
+    let bindings = builder.generate().with_context(|| {
+        format!("bindgen could not parse {header}; are ep/ and nccl/ of the prefix staged whole?")
+    })?;
+    Ok(bindings.to_string())
+}
+
+fn head(about: &str) -> String {
+    format!(
+        "// Generated by `cargo xtask codegen`; do not edit.\n\
+         \n\
+         //! {about}\n\
+         \n\
+         #![allow(missing_docs, non_camel_case_types, non_snake_case, non_upper_case_globals)]\n\
+         #![allow(dead_code, unused_imports, unreachable_pub)]\n\
+         #![allow(clippy::all, clippy::pedantic)]\n\n"
+    )
+}
+
+fn format(sh: &Shell, root: &Path, text: &str) -> Result<String> {
+    let config = root.join("rustfmt.toml");
+    let out = cmd!(sh, "rustfmt --edition 2024 --config-path {config} --emit stdout").quiet();
+    let mut out =
+        out.stdin(text).read().context("running rustfmt (rustup component add rustfmt)")?;
+    out.push('\n');
+    Ok(out)
+}
+
+fn write(root: &Path, file: &str, text: &str) -> Result<()> {
+    let path = root.join(file);
+    if std::fs::read_to_string(&path).is_ok_and(|old| old == text) {
+        println!("codegen: {file} is up to date");
+        return Ok(());
+    }
+    if let Some(dir) = path.parent() {
+        std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    }
+    std::fs::write(&path, text).with_context(|| format!("writing {file}"))?;
+    println!("codegen: wrote {file} ({} lines)", text.lines().count());
+    Ok(())
+}
+
+fn check(root: &Path, file: &str, text: &str) -> Result<()> {
+    let found = std::fs::read_to_string(root.join(file))
+        .with_context(|| format!("{file}: cannot be read; run `cargo xtask codegen`"))?;
+    if found == text {
+        println!("codegen: {file} matches the headers");
+        return Ok(());
+    }
+    let (line, expected, found) = first_difference(text, &found);
+    bail!(
+        "{file}:{line}: differs from what the headers give\n  expected: {expected}\n  found:    \
+         {found}\nrun `cargo xtask codegen` and commit the result"
+    );
+}
+
+/// The first differing line's number, and that line of each text.
+fn first_difference<'a>(expected: &'a str, found: &'a str) -> (usize, &'a str, &'a str) {
+    let (mut expected, mut found) = (expected.split('\n'), found.split('\n'));
+    for line in 1.. {
+        let (e, f) = (expected.next(), found.next());
+        if e != f || e.is_none() {
+            return (line, e.unwrap_or("<end of file>"), f.unwrap_or("<end of file>"));
+        }
+    }
+    (0, "", "")
+}
+
+/// What bindgen asks while it parses.
+#[derive(Debug)]
+struct Choices;
+
+impl ParseCallbacks for Choices {
+    /// Macros have no type: flags and sentinels get the `int` of the parameter they are passed as.
+    fn int_macro(&self, name: &str, _value: i64) -> Option<IntKind> {
+        let unsigned = name == "NCCL_WIN_REQUIRED_ALIGNMENT";
+        let int = ["NCCL_WIN_", "NCCL_CTA_POLICY_", "NCCL_SPLIT_NOCOLOR"];
+        (!unsigned && int.iter().any(|prefix| name.starts_with(prefix))).then_some(IntKind::Int)
+    }
+
+    /// Macros that are no plain literal (a cast, a name of limits.h) reach bindgen as constants
+    /// that carry this prefix, so that a compiler evaluates them.
+    fn item_name(&self, item: ItemInfo<'_>) -> Option<String> {
+        item.name.strip_prefix("codegen_").map(str::to_owned)
+    }
+
+    /// Shared types are plain C data; only `Default` is not certain of each.
+    fn blocklisted_type_implements_trait(
+        &self,
+        _name: &str,
+        derive: DeriveTrait,
+    ) -> Option<ImplementsTrait> {
+        Some(match derive {
+            DeriveTrait::Default => ImplementsTrait::Manually,
+            _ => ImplementsTrait::Yes,
+        })
+    }
+}
