@@ -9,13 +9,13 @@ macro_rules! versioned {
         impl VersionedStruct for $ty {
             const V1_SIZE: usize = $v1 as usize;
 
+            #[allow(clippy::field_reassign_with_default)]
             fn init() -> Self {
-                Self {
-                    size: size_of::<Self>() as u32,
-                    magic: $magic,
-                    $($field: $value,)*
-                    ..Self::default()
-                }
+                let mut raw = Self::default();
+                raw.size = size_of::<Self>() as u32;
+                raw.magic = $magic;
+                $(raw.$field = $value;)*
+                raw
             }
         }
     )+};

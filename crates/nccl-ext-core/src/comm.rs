@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::backend::{Backend, MemorySpace};
 use crate::buffer::{DeviceBuffer, DeviceBufferMut, RawBuffer};
-use crate::error::{DestroyError, Error, Result, Scope};
+use crate::error::{Error, Refused, Result, Scope};
 use crate::raw::{ncclComm_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
 use crate::stream::Stream;
 
@@ -380,7 +380,7 @@ impl Comm {
     /// what the backend reports.
     #[doc(alias = "ncclCommFinalize")]
     #[doc(alias = "ncclCommDestroy")]
-    pub fn destroy(self) -> Result<(), DestroyError<Self>> {
+    pub fn destroy(self) -> Result<(), Refused<Self>> {
         let inner = match Arc::try_unwrap(self.0) {
             Ok(inner) => inner,
             Err(shared) => {
@@ -392,7 +392,7 @@ impl Comm {
                         Arc::strong_count(&shared) - 1
                     ),
                 };
-                return Err(DestroyError { error, value: Some(Self(shared)) });
+                return Err(Refused::kept(error, Self(shared)));
             }
         };
         if inner.doomed.load(Ordering::Acquire) {
@@ -408,7 +408,7 @@ impl Comm {
             finalized
                 .and_then(|()| inner.backend.check("ncclCommDestroy", code, core::ptr::null_mut()))
         };
-        result.map_err(|error| DestroyError { error, value: None })
+        result.map_err(Refused::lost)
     }
 }
 

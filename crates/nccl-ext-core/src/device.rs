@@ -43,8 +43,7 @@ impl DeviceScope {
             return Ok(());
         }
         const NAME: &str = "cuCtxSynchronize";
-        let call =
-            driver::required(self.backend, self.backend.driver().context_synchronize, NAME)?;
+        let call = driver::required(self.backend, self.backend.driver().context_synchronize, NAME)?;
         // SAFETY: no arguments; the scope's context is current.
         driver::check(self.backend, NAME, unsafe { call() })
     }

@@ -26,7 +26,7 @@ pub use backend::{Backend, LibraryInfo, MemorySpace};
 pub use buffer::{Buffer, DeviceBuffer, DeviceBufferMut, RawBuffer};
 pub use comm::{Comm, Reduction, UniqueId};
 pub use data_type::{DataType, Element};
-pub use error::{DestroyError, Error, LoadAttempt, Result, Scope, result_name};
+pub use error::{Error, LoadAttempt, Refused, Result, Scope, result_name};
 pub use half::{bf16, f16};
 pub use stream::Stream;
 pub use version::{VERSION, Version};

@@ -43,6 +43,7 @@ impl Opened {
 
     /// The file that holds the code at `address`.
     #[must_use]
+    #[expect(clippy::not_unsafe_ptr_arg_deref, reason = "dladdr compares the address, no more")]
     pub fn file_of(&self, address: *const c_void) -> PathBuf {
         let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
         // SAFETY: `info` outlives the call; any address may be asked for.

@@ -1,0 +1,65 @@
+//! Making sure that all ranks ask for the same thing.
+//!
+//! The library compares hardly anything between ranks: a group whose ranks were configured
+//! differently corrupts memory or hangs (EP 2.1).
+
+use nccl_ext_core::{Buffer, Comm, Error, Result, Scope, Stream};
+
+use crate::config::GroupConfig;
+use crate::rules::group::Environment;
+
+const FIELDS: usize = 16;
+
+/// Everything that must be equal, by name.
+fn fields(config: &GroupConfig, environment: &Environment) -> [(&'static str, u64); FIELDS] {
+    let chunk = std::env::var("NCCL_EP_TOKENS_PER_CHUNK");
+    [
+        ("algorithm", config.algorithm as u64),
+        ("num_experts", config.num_experts.into()),
+        ("max_dispatch_tokens_per_rank", config.max_dispatch_tokens_per_rank.into()),
+        ("max_recv_tokens_per_rank", config.max_recv_tokens_per_rank.into()),
+        ("max_token_bytes", config.max_token_bytes.into()),
+        ("rdma_buffer_size", config.rdma_buffer_size),
+        ("num_qp_per_rank", config.num_qp_per_rank.into()),
+        ("max_num_sms", config.max_num_sms.into()),
+        ("enable_mask", config.enable_mask.into()),
+        ("zero_copy", config.zero_copy as u64),
+        ("overflow_policy", config.overflow_policy as u64),
+        ("num_topk", config.num_topk.into()),
+        ("NCCL_EP_COMM_SMS", environment.comm_sms.unwrap_or(0)),
+        ("NCCL_EP_HT_EM_LOCAL_DUP", environment.local_dup.into()),
+        ("NCCL_EP_HT_EM_NVLINK_DUP", environment.nvlink_dup.into()),
+        ("NCCL_EP_TOKENS_PER_CHUNK", chunk.ok().and_then(|n| n.parse().ok()).unwrap_or(0)),
+    ]
+}
+
+/// Compares the configuration of all ranks. Collective; every rank gets the same answer.
+pub(crate) fn on_configuration(
+    comm: &Comm,
+    config: &GroupConfig,
+    environment: &Environment,
+) -> Result<()> {
+    let own = fields(config, environment);
+    if comm.size() == 1 {
+        return Ok(());
+    }
+    let send = Buffer::from_slice(comm, &own.map(|(_, value)| value))?;
+    let mut recv = Buffer::<u64>::zeroed(comm, FIELDS * comm.size())?;
+    comm.all_gather(&send, &mut recv, Stream::DEFAULT)?;
+    let all = recv.to_vec(Stream::DEFAULT)?;
+    let (first, others) = all.split_at(FIELDS);
+    for (rank, values) in (1..).zip(others.chunks_exact(FIELDS)) {
+        for ((name, _), (expected, found)) in own.iter().zip(first.iter().zip(values)) {
+            if expected != found {
+                return Err(Error::Invalid {
+                    argument: name,
+                    rule: "every rank gives the group the same configuration and environment",
+                    expected: format!("{expected}, as rank 0 has"),
+                    found: format!("{found} on rank {rank}"),
+                    scope: Scope::Uniform,
+                });
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,172 @@
+//! The tensors of each call, by name.
+
+use crate::enums::ExpertIdKind;
+use crate::tensor::{Tensor, TensorMut, View};
+
+macro_rules! bundle {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident<$life:lifetime>;
+        required { $(#[$tokens_meta:meta])* tokens: $tokens_ty:ty }
+        optional { $($(#[$field_meta:meta])* $field:ident: $ty:ty,)* }
+    ) => {
+        $(#[$meta])*
+        #[derive(Debug)]
+        #[non_exhaustive]
+        pub struct $name<$life> {
+            $(#[$tokens_meta])*
+            pub tokens: $tokens_ty,
+            $($(#[$field_meta])* pub $field: Option<$ty>,)*
+        }
+
+        impl<$life> $name<$life> {
+            /// With the tokens alone; the setters add the rest.
+            #[must_use]
+            pub fn new(tokens: $tokens_ty) -> Self {
+                Self { tokens, $($field: None,)* }
+            }
+
+            $($(#[$field_meta])*
+            #[must_use]
+            pub fn $field(mut self, tensor: $ty) -> Self {
+                self.$field = Some(tensor);
+                self
+            })*
+        }
+    };
+}
+
+bundle! {
+    /// What a rank dispatches.
+    #[doc(alias = "ncclEpDispatchInputs_t")]
+    pub struct DispatchInputs<'a>;
+    required {
+        /// `[tokens, hidden]` of bf16, fp16 or fp32.
+        tokens: Tensor<'a>
+    }
+    optional {
+        /// `[tokens, top-k]` fp32 routing weights. Required by all layouts but LL expert-major,
+        /// which takes them at combine.
+        topk_weights: Tensor<'a>,
+    }
+}
+
+bundle! {
+    /// What a rank receives. [`Handle::recv_spec`](crate::Handle::recv_spec) gives the shapes.
+    #[doc(alias = "ncclEpDispatchOutputs_t")]
+    pub struct DispatchOutputs<'a>;
+    required {
+        /// Received rows: LL expert-major `[local experts, ranks * max tokens, hidden]`, LL
+        /// rank-major `[ranks, max tokens, hidden]`, HT `[rows, hidden]`.
+        tokens: TensorMut<'a>
+    }
+    optional {
+        /// Received weights, fp32: LL rank-major `[ranks, max tokens, top-k]`, HT flat
+        /// `[rows, top-k]`, HT expert-major `[rows]`.
+        topk_weights: TensorMut<'a>,
+        /// Received expert ids: LL rank-major `[ranks, max tokens, top-k]` int32, HT flat
+        /// `[rows, top-k]` int64. Rows past the count hold no tokens.
+        topk_idx: TensorMut<'a>,
+    }
+}
+
+bundle! {
+    /// What the experts of this rank give back, in the layout of the dispatch.
+    #[doc(alias = "ncclEpCombineInputs_t")]
+    pub struct CombineInputs<'a>;
+    required {
+        /// Expert outputs. For all layouts but LL expert-major the caller has multiplied each row
+        /// with its weight (and for LL rank-major and HT flat summed over local experts).
+        tokens: Tensor<'a>
+    }
+    optional {
+        /// HT backward: weight gradients, flat `[rows, top-k]`, expert-major `[rows]`, fp32.
+        topk_weights: Tensor<'a>,
+        /// LL expert-major: `[tokens, top-k]` fp32 routing weights, applied by the library. In C
+        /// this input is called `ncclEpCombineOutputs_t::topk_weights`.
+        routing_weights: Tensor<'a>,
+    }
+}
+
+bundle! {
+    /// Where combined tokens go.
+    #[doc(alias = "ncclEpCombineOutputs_t")]
+    pub struct CombineOutputs<'a>;
+    required {
+        /// `[tokens, hidden]` of the input's type, in the order of the dispatched tokens.
+        tokens: TensorMut<'a>
+    }
+    optional {
+        /// HT backward: `[tokens, top-k]` fp32 weight gradients.
+        topk_weights: TensorMut<'a>,
+    }
+}
+
+/// Counters that the library writes: HT at update, LL at dispatch.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+#[doc(alias = "ncclEpLayoutInfo_t")]
+pub struct LayoutInfo<'a> {
+    /// Rows of each local expert, `[local experts]`: LL expert-major int32 (required), HT flat
+    /// int32, HT expert-major int32 or int64 with padding counted.
+    pub expert_counters: Option<TensorMut<'a>>,
+    /// LL rank-major: tokens from each source rank, `[ranks]` int32.
+    pub src_rank_counters: Option<TensorMut<'a>>,
+    /// HT expert-major: where each local expert's zone begins, `[local experts]`.
+    pub expert_offsets: Option<TensorMut<'a>>,
+    /// HT: rows in all, `[1]` int32 or int64, before any are dropped.
+    pub recv_total_counter: Option<TensorMut<'a>>,
+    /// Numbering of received expert ids.
+    pub recv_topk_idx_kind: ExpertIdKind,
+}
+
+impl<'a> LayoutInfo<'a> {
+    /// Nothing asked for, local ids.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Sets [`expert_counters`](Self::expert_counters).
+    #[must_use]
+    pub fn expert_counters(mut self, tensor: TensorMut<'a>) -> Self {
+        self.expert_counters = Some(tensor);
+        self
+    }
+
+    /// Sets [`src_rank_counters`](Self::src_rank_counters).
+    #[must_use]
+    pub fn src_rank_counters(mut self, tensor: TensorMut<'a>) -> Self {
+        self.src_rank_counters = Some(tensor);
+        self
+    }
+
+    /// Sets [`expert_offsets`](Self::expert_offsets).
+    #[must_use]
+    pub fn expert_offsets(mut self, tensor: TensorMut<'a>) -> Self {
+        self.expert_offsets = Some(tensor);
+        self
+    }
+
+    /// Sets [`recv_total_counter`](Self::recv_total_counter).
+    #[must_use]
+    pub fn recv_total_counter(mut self, tensor: TensorMut<'a>) -> Self {
+        self.recv_total_counter = Some(tensor);
+        self
+    }
+
+    /// Sets [`recv_topk_idx_kind`](Self::recv_topk_idx_kind).
+    #[must_use]
+    pub fn recv_topk_idx_kind(mut self, kind: ExpertIdKind) -> Self {
+        self.recv_topk_idx_kind = kind;
+        self
+    }
+}
+
+pub(crate) fn view<'v>(tensor: &'v Option<Tensor<'_>>) -> Option<&'v View> {
+    tensor.as_ref().map(Tensor::view)
+}
+
+pub(crate) fn view_mut<'v>(tensor: &'v Option<TensorMut<'_>>) -> Option<&'v View> {
+    tensor.as_ref().map(TensorMut::view)
+}

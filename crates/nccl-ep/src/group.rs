@@ -1,0 +1,333 @@
+//! Groups: the ranks that exchange tokens, and what they share.
+
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use nccl_ep_sys::{EpApi, LIBRARY, ncclEpGroup_t};
+use nccl_ext_core::binding::BindingStruct;
+use nccl_ext_core::device::{DeviceScope, sm_count};
+use nccl_ext_core::raw::ncclResult_t;
+use nccl_ext_core::{Backend, Comm, Error, Refused, Result, Scope};
+
+use crate::agreement;
+use crate::config::{GroupConfig, HandleConfig, whole_milliseconds};
+use crate::enums::{Layout, TopK};
+use crate::geometry::Geometry;
+use crate::rules::{self, group::Environment, group::Facts, handle};
+
+/// What a group and its handles share.
+pub(crate) struct Inner {
+    pub(crate) comm: Comm,
+    pub(crate) api: &'static EpApi,
+    pub(crate) raw: ncclEpGroup_t,
+    pub(crate) geometry: Geometry,
+    /// The error that left this rank behind its peers.
+    diverged: OnceLock<Arc<Error>>,
+    /// The handle whose LL round is open; 0 for none.
+    open_round: AtomicUsize,
+    next_handle: AtomicUsize,
+    destroyed: bool,
+}
+
+// SAFETY: the library's group is not tied to a thread; every native call on it holds the
+// communicator's lock, since the library has none of its own (EP 4.11).
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Inner {
+    pub(crate) fn backend(&self) -> Backend {
+        self.comm.backend()
+    }
+
+    /// Refuses calls once this rank is out of step.
+    pub(crate) fn in_step(&self) -> Result<()> {
+        match self.diverged.get() {
+            None => Ok(()),
+            Some(cause) => Err(Error::Diverged { cause: Arc::clone(cause) }),
+        }
+    }
+
+    /// Turns a native code into the best error, right after the call and on its thread.
+    pub(crate) fn check(&self, call: &'static str, code: ncclResult_t) -> Result<()> {
+        // SAFETY: the communicator lives as long as this handle to it.
+        unsafe { self.backend().check(call, code, self.comm.as_raw()) }
+    }
+
+    /// Passes on the result of this rank's part in a collective. An error that only this rank
+    /// knows means that its peers wait in vain: the group is lost and they are told, where the
+    /// backend can.
+    pub(crate) fn collective<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            let alone = matches!(
+                error,
+                Error::Invalid { scope: Scope::Local, .. }
+                    | Error::Native { .. }
+                    | Error::Driver { .. }
+            );
+            if alone && self.diverged.set(Arc::new(error.clone())).is_ok() {
+                self.comm.fail(error);
+            }
+        }
+        result
+    }
+
+    /// Opens an LL round for a handle, or continues it. One round a group is open at a time: the
+    /// handles share the group's buffers and flags (EP 4.11).
+    pub(crate) fn open_round(self: &Arc<Self>, handle: usize) -> Result<Round> {
+        let order = Ordering::AcqRel;
+        match self.open_round.compare_exchange(0, handle, order, Ordering::Acquire) {
+            Ok(_) => Ok(Round { group: Arc::clone(self), handle }),
+            Err(open) if open == handle => Ok(Round { group: Arc::clone(self), handle }),
+            Err(_) => Err(round_is_open()),
+        }
+    }
+
+    /// Refuses a combine of `handle` while another handle's round is open.
+    pub(crate) fn no_other_round(&self, handle: usize) -> Result<()> {
+        let open = self.open_round.load(Ordering::Acquire);
+        if open == 0 || open == handle { Ok(()) } else { Err(round_is_open()) }
+    }
+
+    pub(crate) fn new_handle_id(&self) -> usize {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+fn round_is_open() -> Error {
+    Error::Busy {
+        what: "the low-latency group",
+        reason: "another handle's round is open; combine it or drop its step first".into(),
+    }
+}
+
+/// An open LL round; closed when dropped.
+pub(crate) struct Round {
+    group: Arc<Inner>,
+    handle: usize,
+}
+
+impl Drop for Round {
+    fn drop(&mut self) {
+        let order = Ordering::AcqRel;
+        // Lost only against a round of the same handle, which closes itself.
+        let _ = self.group.open_round.compare_exchange(self.handle, 0, order, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.destroyed {
+            return;
+        }
+        // Destroying is a collective: here a peer may be gone, and a hang is worse than a leak.
+        self.comm.doom();
+        tracing::warn!(
+            rank = self.comm.rank(),
+            "EP group dropped without destroy(): its native memory is leaked and its communicator \
+             will be aborted"
+        );
+    }
+}
+
+/// Ranks that dispatch tokens to each other's experts.
+///
+/// End it with [`destroy`](Self::destroy) on every rank. A drop cannot talk to the peers: it leaks
+/// the native group and marks the communicator for abort.
+#[doc(alias = "ncclEpGroup_t")]
+pub struct Group {
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl Group {
+    /// Makes a group on all ranks of `comm`. Every rank calls it with the same configuration.
+    ///
+    /// The communicator's device is made current for the call and the caller's restored.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when a rule of group creation is broken or ranks disagree,
+    /// [`Error::Unsupported`] when the backend has no libnccl_ep, and what the library reports;
+    /// in the last case what it had already made is leaked, since it cannot be destroyed safely
+    /// (EP 2.1 #10).
+    #[doc(alias = "ncclEpCreateGroup")]
+    pub fn create(comm: &Comm, config: &GroupConfig) -> Result<Self> {
+        let backend = comm.backend();
+        let api = backend.extension::<EpApi>()?;
+        let device_sms = sm_count(backend, comm.device())?.into();
+        let environment = Environment::read();
+        let ranks = comm.size() as u64;
+        let lsa = load_store_ranks(comm);
+        let facts = Facts { config, ranks, lsa, device_sms, environment };
+        rules::check(rules::group::RULES, |broken| broken(&facts))?;
+        agreement::on_configuration(comm, config, &environment)?;
+        let geometry = Geometry::new(&facts);
+
+        let mut raw_config = config.to_raw();
+        raw_config.timeout_ns = whole_milliseconds(config.timeout_ns);
+        let mut raw = core::ptr::null_mut();
+        let created = {
+            let _device = DeviceScope::enter(backend, comm.device())?;
+            let _calls = comm.lock();
+            // SAFETY: `raw` and the configuration outlive the call, the communicator lives, its
+            // device is current, and the rules above hold.
+            let code = unsafe { (api.ncclEpCreateGroup)(&mut raw, comm.as_raw(), &raw_config) };
+            // SAFETY: the communicator lives.
+            unsafe { backend.check("ncclEpCreateGroup", code, comm.as_raw()) }
+        };
+        created.inspect_err(|_| comm.doom())?;
+        let library = backend.library(LIBRARY);
+        tracing::info!(
+            rank = comm.rank(),
+            ranks = comm.size(),
+            algorithm = %config.algorithm,
+            experts = config.num_experts,
+            backend = backend.name(),
+            version = %library.map_or_else(String::new, |library| library.version.to_string()),
+            path = ?library.and_then(|library| library.path.as_ref()),
+            nccl = ?backend.libraries().first(),
+            "EP group created"
+        );
+        Ok(Self {
+            inner: Arc::new(Inner {
+                comm: comm.clone(),
+                api,
+                raw,
+                geometry,
+                diverged: OnceLock::new(),
+                open_round: AtomicUsize::new(0),
+                next_handle: AtomicUsize::new(1),
+                destroyed: false,
+            }),
+        })
+    }
+
+    /// The communicator.
+    #[must_use]
+    pub fn comm(&self) -> &Comm {
+        &self.inner.comm
+    }
+
+    /// Experts of each rank.
+    #[must_use]
+    pub fn local_experts(&self) -> usize {
+        self.inner.geometry.local_experts as usize
+    }
+
+    /// Which rank owns which expert.
+    #[must_use]
+    pub fn placement(&self) -> crate::Placement {
+        let geometry = &self.inner.geometry;
+        crate::Placement::blocks(geometry.local_experts as usize, geometry.ranks as usize)
+    }
+
+    /// Bytes of memory that a handle needs, for [`init_handle`](Self::init_handle) with memory of
+    /// the caller's. Local.
+    ///
+    /// # Errors
+    /// As [`init_handle`](Self::init_handle).
+    #[doc(alias = "ncclEpHandleMemSize")]
+    pub fn handle_mem_size(
+        &self,
+        layout: Layout,
+        config: &HandleConfig,
+        topk: TopK,
+    ) -> Result<usize> {
+        let inner = &self.inner;
+        inner.in_step()?;
+        let topk = self.checked_topk(layout, config, topk)?;
+        let raw_config = config.to_raw();
+        let mut size = 0;
+        let _device = DeviceScope::enter(inner.backend(), inner.comm.device())?;
+        let _calls = inner.comm.lock();
+        // SAFETY: the group lives, `size` and the configuration outlive the call, `topk` is
+        // positive.
+        let code = unsafe {
+            (inner.api.ncclEpHandleMemSize)(inner.raw, layout.into(), &raw_config, &mut size, topk)
+        };
+        inner.check("ncclEpHandleMemSize", code)?;
+        Ok(size)
+    }
+
+    /// Resolves and checks what every way to make a handle has in common.
+    pub(crate) fn checked_topk(
+        &self,
+        layout: Layout,
+        config: &HandleConfig,
+        topk: TopK,
+    ) -> Result<i32> {
+        let geometry = &self.inner.geometry;
+        let topk = match topk {
+            TopK::N(topk) => topk.into(),
+            TopK::Auto if geometry.group_topk > 0 => geometry.group_topk,
+            TopK::Auto => {
+                return Err(Error::Invalid {
+                    argument: "num_topk",
+                    rule: "automatic top-k is the group's",
+                    expected: "GroupConfig::num_topk set, or TopK::N here".into(),
+                    found: "neither".into(),
+                    scope: Scope::Uniform,
+                });
+            }
+        };
+        let alignment = config.dispatch_output_per_expert_alignment as u64;
+        let facts = handle::Facts { geometry, layout, topk, alignment };
+        rules::check(handle::RULES, |broken| broken(&facts))?;
+        Ok(i32::try_from(topk).unwrap_or(i32::MAX))
+    }
+
+    /// Ends the group. Every rank calls it: for low latency it is a barrier.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], with the group, while handles live. [`Error::Diverged`] when this rank is
+    /// out of step; the native group is then leaked. Otherwise what the library reports.
+    #[doc(alias = "ncclEpGroupDestroy")]
+    pub fn destroy(self) -> Result<(), Refused<Self>> {
+        let mut inner = match Arc::try_unwrap(self.inner) {
+            Ok(inner) => inner,
+            Err(inner) => {
+                let live = Arc::strong_count(&inner) - 1;
+                let error = Error::Busy {
+                    what: "the group",
+                    reason: format!("{live} handle(s) or open round(s) live; drop them first"),
+                };
+                return Err(Refused::kept(error, Self { inner }));
+            }
+        };
+        inner.in_step().map_err(Refused::lost)?;
+        let destroyed = {
+            let scope = DeviceScope::enter(inner.backend(), inner.comm.device());
+            let _device = scope.map_err(Refused::lost)?;
+            let _calls = inner.comm.lock();
+            // SAFETY: the last owner gives up a live group without handles.
+            let code = unsafe { (inner.api.ncclEpGroupDestroy)(inner.raw) };
+            inner.check("ncclEpGroupDestroy", code)
+        };
+        match destroyed {
+            Ok(()) => inner.destroyed = true,
+            Err(error) => return Err(Refused::lost(error)),
+        }
+        Ok(())
+    }
+}
+
+/// Ranks that reach each other's memory; all of them where the backend does not say.
+fn load_store_ranks(comm: &Comm) -> u64 {
+    // SAFETY: the communicator lives.
+    let team = unsafe { (comm.backend().nccl().ncclTeamLsa)(comm.as_raw()) };
+    match u64::try_from(team.nRanks) {
+        Ok(ranks) if ranks > 0 => ranks,
+        _ => comm.size() as u64,
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group")
+            .field("comm", &self.inner.comm)
+            .field("algorithm", &self.inner.geometry.algorithm)
+            .field("experts", &self.inner.geometry.experts)
+            .field("diverged", &self.inner.diverged.get())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,108 @@
+//! What a rank must provide to receive, from the validation table.
+
+use nccl_ext_core::DataType;
+
+use crate::enums::PassDir;
+use crate::handle::Handle;
+use crate::rules::tensors::{Call, Dim, Need, Sizes, Slot, TABLE, TensorRule};
+use crate::tensor::Shape;
+
+/// Whether a tensor must be given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Presence {
+    /// It must.
+    Required,
+    /// It may.
+    Optional,
+    /// It must not.
+    Forbidden,
+}
+
+/// One tensor of a dispatch.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct TensorSpec {
+    /// Its name, as errors say it: `outputs.tokens`.
+    pub name: &'static str,
+    /// Whether it must be given.
+    pub presence: Presence,
+    /// Its extents; the smallest allowed where more are accepted. Empty when forbidden.
+    pub shape: Shape,
+    /// Whether the first extent may be larger (HT receive rows; the caller's own count when
+    /// eager).
+    pub more_rows: bool,
+    /// The element types it may have.
+    pub data_types: &'static [DataType],
+}
+
+/// Every tensor that a forward dispatch of a handle writes.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct RecvSpec {
+    /// Received tokens.
+    pub tokens: TensorSpec,
+    /// Received weights.
+    pub topk_weights: TensorSpec,
+    /// Received expert ids.
+    pub topk_idx: TensorSpec,
+    /// Counts by local expert.
+    pub expert_counters: TensorSpec,
+    /// Counts by source rank.
+    pub src_rank_counters: TensorSpec,
+}
+
+impl Handle {
+    /// The tensors that a forward dispatch of `hidden` elements of `data_type` a token writes.
+    ///
+    /// `None` only if the table has no row for a tensor, which its tests rule out.
+    #[must_use]
+    pub fn recv_spec(&self, hidden: usize, data_type: DataType) -> Option<RecvSpec> {
+        let sizes = Sizes {
+            geometry: &self.group.geometry,
+            topk: self.topk,
+            tokens: 0,
+            hidden: hidden as u64,
+            token_type: data_type,
+            out_rows: 0,
+            step_rows: 0,
+        };
+        let spec = |slot| {
+            let call = Call::Dispatch(PassDir::Fwd);
+            let mut rows = TABLE.iter().filter(|rule| rule.is_for(call, self.place));
+            rows.find(|rule| rule.slot == slot).map(|rule| tensor_spec(rule, &sizes))
+        };
+        Some(RecvSpec {
+            tokens: spec(Slot::OutTokens)?,
+            topk_weights: spec(Slot::OutWeights)?,
+            topk_idx: spec(Slot::OutIdx)?,
+            expert_counters: spec(Slot::LiExpertCounters)?,
+            src_rank_counters: spec(Slot::LiSrcRankCounters)?,
+        })
+    }
+}
+
+fn tensor_spec(rule: &TensorRule, sizes: &Sizes<'_>) -> TensorSpec {
+    let mut extents = [0; crate::tensor::MAX_DIMS];
+    let mut more_rows = false;
+    for (extent, dim) in extents.iter_mut().zip(rule.dims) {
+        *extent = match *dim {
+            Dim::Is(is) => sizes.extent(is) as usize,
+            Dim::AtLeast(least) => {
+                more_rows = true;
+                sizes.extent(least) as usize
+            }
+            Dim::Hidden => sizes.hidden as usize,
+        };
+    }
+    TensorSpec {
+        name: rule.info.argument,
+        presence: match rule.need {
+            Need::Required => Presence::Required,
+            Need::Optional => Presence::Optional,
+            Need::Forbidden => Presence::Forbidden,
+        },
+        shape: extents.get(..rule.dims.len()).and_then(Shape::new).unwrap_or_default(),
+        more_rows,
+        data_types: rule.types.accepted(sizes.token_type),
+    }
+}

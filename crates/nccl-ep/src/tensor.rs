@@ -1,0 +1,292 @@
+//! Tensors: borrowed memory with a shape.
+
+use core::ffi::c_void;
+use std::fmt;
+use std::marker::PhantomData;
+
+use nccl_ep_sys::{VersionedStruct, ncclEpTensor_t};
+use nccl_ext_core::{
+    Backend, DataType, DeviceBuffer, DeviceBufferMut, Error, MemorySpace, RawBuffer, Result, Scope,
+};
+
+/// Most dimensions a tensor here has.
+pub const MAX_DIMS: usize = 4;
+
+/// The extents of a tensor, inline.
+#[derive(Clone, Copy, PartialEq, Eq, Default)]
+pub struct Shape {
+    extents: [usize; MAX_DIMS],
+    dims: usize,
+}
+
+impl Shape {
+    /// A shape of at most [`MAX_DIMS`] extents; more are `None`.
+    #[must_use]
+    pub fn new(extents: &[usize]) -> Option<Self> {
+        let mut shape = Self { extents: [0; MAX_DIMS], dims: extents.len() };
+        shape.extents.get_mut(..extents.len())?.copy_from_slice(extents);
+        Some(shape)
+    }
+
+    /// Number of elements, unless it overflows.
+    #[must_use]
+    pub fn elements(&self) -> Option<usize> {
+        self.iter().try_fold(1_usize, |product, extent| product.checked_mul(*extent))
+    }
+}
+
+impl std::ops::Deref for Shape {
+    type Target = [usize];
+
+    fn deref(&self) -> &[usize] {
+        self.extents.get(..self.dims).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Shape {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.iter()).finish()
+    }
+}
+
+/// What every tensor is, without its lifetime.
+#[derive(Clone, Copy)]
+pub(crate) struct View {
+    pub(crate) buffer: RawBuffer,
+    pub(crate) shape: Shape,
+}
+
+impl View {
+    fn new(buffer: RawBuffer, extents: &[usize]) -> Result<Self> {
+        let invalid = |rule, expected: String| Error::Invalid {
+            argument: "shape",
+            rule,
+            expected,
+            found: format!("{extents:?} of {}", buffer.data_type),
+            scope: Scope::Local,
+        };
+        let shape = Shape::new(extents).filter(|_| !extents.is_empty()).ok_or_else(|| {
+            invalid("a tensor has one to four dimensions", format!("1 to {MAX_DIMS} extents"))
+        })?;
+        let bytes = shape.elements().and_then(|n| n.checked_mul(buffer.data_type.size()));
+        if bytes.is_none_or(|bytes| bytes > buffer.bytes) {
+            let rule = "a tensor lies inside its buffer";
+            return Err(invalid(rule, format!("at most {} bytes", buffer.bytes)));
+        }
+        if buffer.ptr.is_null() && bytes != Some(0) {
+            let rule = "a tensor with elements has memory";
+            return Err(invalid(rule, "a pointer that is not NULL".into()));
+        }
+        Ok(Self { buffer, shape })
+    }
+
+    pub(crate) fn data_type(&self) -> DataType {
+        self.buffer.data_type
+    }
+
+    fn fmt(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{name}({:?} {}, {})", self.shape, self.data_type(), self.buffer.memory)
+    }
+}
+
+// SAFETY: a view is an address and numbers; what may be done with it is decided by the tensor types
+// below, which say for themselves whether they cross threads.
+unsafe impl Send for View {}
+// SAFETY: as above.
+unsafe impl Sync for View {}
+
+/// A tensor that is read.
+///
+/// Borrows its buffer: it cannot be dropped or written meanwhile.
+#[derive(Clone, Copy)]
+#[doc(alias = "ncclEpTensor_t")]
+pub struct Tensor<'a> {
+    view: View,
+    buffer: PhantomData<&'a ()>,
+}
+
+/// A tensor that is written.
+///
+/// Borrows its buffer mutably: nothing else touches it meanwhile.
+#[doc(alias = "ncclEpTensor_t")]
+pub struct TensorMut<'a> {
+    view: View,
+    buffer: PhantomData<&'a mut ()>,
+}
+
+impl<'a> Tensor<'a> {
+    /// The front of `buffer` as a row-major tensor of this shape and the buffer's element type.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] without dimensions, with more than [`MAX_DIMS`], or when the shape does
+    /// not fit the buffer.
+    pub fn new<B: DeviceBuffer + ?Sized>(buffer: &'a B, shape: &[usize]) -> Result<Self> {
+        View::new(buffer.raw(), shape).map(|view| Self { view, buffer: PhantomData })
+    }
+
+    /// A tensor over memory that something else manages.
+    ///
+    /// # Safety
+    /// `ptr` points to the tensor's bytes in `memory`; they are valid to read, and not written,
+    /// for `'a` and until everything enqueued with this tensor has run.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub unsafe fn from_raw(
+        ptr: *const c_void,
+        data_type: DataType,
+        shape: &[usize],
+        memory: MemorySpace,
+    ) -> Result<Self> {
+        let view = View::new(unowned(ptr.cast_mut(), data_type, shape, memory), shape)?;
+        Ok(Self { view, buffer: PhantomData })
+    }
+
+    /// The extents.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.view.shape
+    }
+
+    /// The element type.
+    #[must_use]
+    pub fn data_type(&self) -> DataType {
+        self.view.data_type()
+    }
+
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+}
+
+impl<'a> TensorMut<'a> {
+    /// As [`Tensor::new`], to be written.
+    ///
+    /// # Errors
+    /// As [`Tensor::new`].
+    pub fn new<B: DeviceBufferMut + ?Sized>(buffer: &'a mut B, shape: &[usize]) -> Result<Self> {
+        View::new(buffer.raw_mut(), shape).map(|view| Self { view, buffer: PhantomData })
+    }
+
+    /// A tensor over memory that something else manages.
+    ///
+    /// # Safety
+    /// `ptr` points to the tensor's bytes in `memory`; they are valid to read and write, and
+    /// touched by nothing else, for `'a` and until everything enqueued with this tensor has run.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub unsafe fn from_raw(
+        ptr: *mut c_void,
+        data_type: DataType,
+        shape: &[usize],
+        memory: MemorySpace,
+    ) -> Result<Self> {
+        let view = View::new(unowned(ptr, data_type, shape, memory), shape)?;
+        Ok(Self { view, buffer: PhantomData })
+    }
+
+    /// The extents.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.view.shape
+    }
+
+    /// The element type.
+    #[must_use]
+    pub fn data_type(&self) -> DataType {
+        self.view.data_type()
+    }
+
+    /// The same tensor, to be read.
+    #[must_use]
+    pub fn as_tensor(&self) -> Tensor<'_> {
+        Tensor { view: self.view, buffer: PhantomData }
+    }
+
+    pub(crate) fn view(&self) -> &View {
+        &self.view
+    }
+}
+
+/// Raw memory counts as exactly as long as its shape, since its owner vouches for that.
+fn unowned(
+    ptr: *mut c_void,
+    data_type: DataType,
+    extents: &[usize],
+    memory: MemorySpace,
+) -> RawBuffer {
+    let elements = Shape::new(extents).and_then(|shape| shape.elements());
+    let bytes = elements.and_then(|n| n.checked_mul(data_type.size())).unwrap_or(0);
+    RawBuffer { ptr, bytes, data_type, memory, backend: None::<Backend> }
+}
+
+impl fmt::Debug for Tensor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view.fmt("Tensor", f)
+    }
+}
+
+impl fmt::Debug for TensorMut<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view.fmt("TensorMut", f)
+    }
+}
+
+/// A C descriptor on the stack of the call that uses it.
+pub(crate) struct Descriptor {
+    tensor: ncclEpTensor_t,
+    extents: [usize; MAX_DIMS],
+}
+
+impl Descriptor {
+    pub(crate) fn empty() -> Self {
+        Self { tensor: ncclEpTensor_t::init(), extents: [0; MAX_DIMS] }
+    }
+
+    /// Describes `view` and gives the pointer to hand over, NULL for none. The pointer is good as
+    /// long as the descriptor neither moves nor is used again.
+    pub(crate) fn bind(&mut self, view: Option<&View>) -> *mut ncclEpTensor_t {
+        let Some(view) = view else { return core::ptr::null_mut() };
+        self.extents = view.shape.extents;
+        self.tensor.ndim = view.shape.dims as u32;
+        self.tensor.datatype = view.buffer.data_type.as_raw();
+        self.tensor.data = view.buffer.ptr;
+        self.tensor.sizes = self.extents.as_mut_ptr();
+        &mut self.tensor
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn message(result: Result<Tensor<'_>>) -> String {
+        result.map_or_else(|error| error.to_string(), |tensor| format!("{tensor:?}"))
+    }
+
+    #[test]
+    fn shapes_must_fit_their_buffer() {
+        let data = [0.0_f32; 12];
+        assert_eq!(message(Tensor::new(&data, &[3, 4])), "Tensor([3, 4] fp32, host memory)");
+        assert_eq!(message(Tensor::new(&data, &[0, 4])), "Tensor([0, 4] fp32, host memory)");
+        assert_eq!(
+            message(Tensor::new(&data, &[13])),
+            "`shape`: a tensor lies inside its buffer; expected at most 48 bytes, found [13] of fp32"
+        );
+        assert!(message(Tensor::new(&data, &[usize::MAX, 2])).contains("lies inside"));
+        assert!(message(Tensor::new(&data, &[])).contains("one to four dimensions"));
+        assert!(message(Tensor::new(&data, &[1, 1, 1, 1, 1])).contains("one to four dimensions"));
+    }
+
+    #[test]
+    fn null_needs_an_empty_shape() {
+        let null = core::ptr::null();
+        let make = |shape: &[usize]| {
+            // SAFETY: the tensor is only looked at.
+            message(unsafe { Tensor::from_raw(null, DataType::Float32, shape, MemorySpace::Host) })
+        };
+        assert_eq!(make(&[0, 8]), "Tensor([0, 8] fp32, host memory)");
+        assert!(make(&[1, 8]).contains("has memory"));
+    }
+}
