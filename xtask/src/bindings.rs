@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use quote::ToTokens;
 use syn::{ForeignItem, Item};
 
@@ -36,12 +36,12 @@ impl Bindings {
     fn add_extern_block(&mut self, items: Vec<ForeignItem>) -> Result<()> {
         for item in items {
             let ForeignItem::Fn(function) = item else {
-                anyhow::bail!("a header declares a variable, which a function table cannot hold");
+                bail!("the headers declare `{}`: only functions fit a table", text(&item));
             };
             let signature = function.sig;
             let parameters = signature.inputs.iter().map(|input| match input {
                 syn::FnArg::Typed(arg) => Ok((text(&arg.pat), text(&arg.ty))),
-                _ => anyhow::bail!("`{}` has a self parameter", signature.ident),
+                _ => bail!("`{}` has a self parameter", signature.ident),
             });
             self.functions.push(Function {
                 name: signature.ident.to_string(),

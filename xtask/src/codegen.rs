@@ -24,6 +24,13 @@ pub(crate) struct Args {
     prefix: Option<PathBuf>,
 }
 
+impl Args {
+    /// `--check` against the default folder.
+    pub(crate) fn check() -> Self {
+        Self { check: true, prefix: None }
+    }
+}
+
 const CORE_FILE: &str = "crates/nccl-ext-core/src/raw/nccl.rs";
 const EP_FILE: &str = "crates/nccl-ep-sys/src/bindings.rs";
 
@@ -255,5 +262,17 @@ impl ParseCallbacks for Choices {
             DeriveTrait::Default => ImplementsTrait::Manually,
             _ => ImplementsTrait::Yes,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_difference;
+
+    #[test]
+    fn the_first_differing_line_is_found() {
+        assert_eq!(first_difference("a\nb\n", "a\nc\n"), (2, "b", "c"));
+        assert_eq!(first_difference("a\nb\n", "a\n"), (2, "b", ""));
+        assert_eq!(first_difference("a", "a\nb"), (2, "<end of file>", "b"));
     }
 }

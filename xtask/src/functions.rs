@@ -56,3 +56,15 @@ pub(crate) const EP: &[&str] = &[
     "ncclEpGetAsyncError",
     "ncclEpErrorClear",
 ];
+
+/// Everything that `nccl_m2n.h` declares, in the header's order.
+pub(crate) const M2N: &[&str] = &[
+    "ncclM2nInit",
+    "ncclM2nFinalize",
+    "ncclM2nGetLastError",
+    "ncclM2nGroupStart",
+    "ncclM2nGroupEnd",
+    "ncclM2nGroupAbort",
+    "ncclReshardWithWindow",
+    "ncclReshard",
+];

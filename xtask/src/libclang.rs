@@ -7,7 +7,7 @@ use xshell::{Shell, cmd};
 
 /// Points bindgen at a libclang: `LIBCLANG_PATH`, else the Python package, else the system's.
 pub(crate) fn select(sh: &Shell) -> Result<()> {
-    if let Some(set) = std::env::var_os("LIBCLANG_PATH") {
+    if let Some(set) = std::env::var_os("LIBCLANG_PATH").filter(|set| !set.is_empty()) {
         let set = PathBuf::from(set);
         if set.is_file() || holds_libclang(&set) {
             return Ok(());
@@ -26,7 +26,8 @@ pub(crate) fn select(sh: &Shell) -> Result<()> {
         );
     };
     eprintln!("codegen: libclang from {}", dir.display());
-    // SAFETY: xtask has started no thread yet, so nothing reads the environment meanwhile.
+    // SAFETY: xtask starts no thread, and those that xshell starts to feed a command end with it,
+    // so nothing else reads the environment meanwhile.
     unsafe { std::env::set_var("LIBCLANG_PATH", &dir) };
     Ok(())
 }

@@ -1,10 +1,19 @@
 //! Tasks of this repository that need more than cargo: `cargo xtask help` lists them.
 
+mod arch;
 mod bindings;
+mod ci;
 mod codegen;
+mod elf;
 mod functions;
 mod libclang;
+mod manifest;
+mod source;
+mod stage;
+mod swap;
 mod table;
+mod tree;
+mod wheel;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,6 +27,10 @@ use xshell::Shell;
 enum Task {
     /// Generate the raw bindings from the vendor's headers.
     Codegen(codegen::Args),
+    /// Run every check that a change must pass.
+    Ci,
+    /// Lay out the vendor's libraries and headers from its Python wheels.
+    StageNative(stage::Args),
 }
 
 fn main() -> ExitCode {
@@ -37,6 +50,8 @@ fn run(task: Task) -> Result<()> {
     let root = root()?;
     match task {
         Task::Codegen(args) => codegen::run(&args, &sh, &root),
+        Task::Ci => ci::run(&sh, &root),
+        Task::StageNative(args) => stage::run(&args, &sh, &root),
     }
 }
 

@@ -1,0 +1,52 @@
+//! `cargo xtask ci`: everything that a change must pass, in the order of what fails fastest.
+
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use xshell::{Shell, cmd};
+
+use crate::{codegen, manifest, stage};
+
+/// Feature sets that the workspace is checked with, each as `--features` takes it. Not
+/// `--all-features`: some features exclude each other.
+const FEATURE_SETS: &[&str] = &["", "nccl-ep/serde"];
+
+/// The release whose headers the checked-in bindings are made from.
+const NATIVE: &str = "pypi:0.1.0";
+
+pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
+    let start = Instant::now();
+    sh.change_dir(root);
+    step("cargo fmt --all --check");
+    cmd!(sh, "cargo fmt --all --check").quiet().run().context("run `cargo fmt --all`")?;
+
+    for features in FEATURE_SETS {
+        let flags: &[&str] = if features.is_empty() { &[] } else { &["--features", features] };
+        step(&format!("cargo clippy --workspace --all-targets {}", flags.join(" ")));
+        cmd!(sh, "cargo clippy --workspace --all-targets {flags...} -- -D warnings")
+            .quiet()
+            .run()?;
+    }
+
+    step("cargo doc --workspace --no-deps, warnings denied");
+    let doc = cmd!(sh, "cargo doc --workspace --no-deps").env("RUSTDOCFLAGS", "-Dwarnings");
+    doc.quiet().run()?;
+
+    // Before the tests: those of the vendor's libraries need the tree.
+    if !root.join("native").join(manifest::FILE).is_file() {
+        step(&format!("cargo xtask stage-native --from {NATIVE} --with-nccl"));
+        stage::run(&stage::Args::whole(NATIVE)?, sh, root)?;
+    }
+    step("cargo xtask codegen --check");
+    codegen::run(&codegen::Args::check(), sh, root)?;
+
+    step("cargo test --workspace");
+    cmd!(sh, "cargo test --workspace").quiet().run()?;
+    step(&format!("everything passed in {} s", start.elapsed().as_secs()));
+    Ok(())
+}
+
+fn step(what: &str) {
+    println!("ci: {what}");
+}
