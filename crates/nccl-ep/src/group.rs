@@ -152,10 +152,17 @@ impl Group {
     /// (EP 2.1 #10).
     #[doc(alias = "ncclEpCreateGroup")]
     pub fn create(comm: &Comm, config: &GroupConfig) -> Result<Self> {
+        Self::create_in(comm, config, Environment::read())
+    }
+
+    pub(crate) fn create_in(
+        comm: &Comm,
+        config: &GroupConfig,
+        environment: Environment,
+    ) -> Result<Self> {
         let backend = comm.backend();
         let api = backend.extension::<EpApi>()?;
         let device_sms = sm_count(backend, comm.device())?.into();
-        let environment = Environment::read();
         let ranks = comm.size() as u64;
         let lsa = load_store_ranks(comm);
         let facts = Facts { config, ranks, lsa, device_sms, environment };

@@ -8,6 +8,8 @@ pub(crate) mod call;
 pub(crate) mod group;
 pub(crate) mod handle;
 pub(crate) mod tensors;
+#[cfg(test)]
+mod walk;
 
 use std::fmt::Display;
 

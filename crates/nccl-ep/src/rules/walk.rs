@@ -1,0 +1,485 @@
+//! Walks the validation table: every row has a call that breaks it, the error names the row, and
+//! no native call was made. A row without such a call fails the walk.
+
+use std::sync::Arc;
+
+use nccl_ext_core::{Comm, DataType, Error, MemorySpace, Result, Stream};
+
+use super::group::Environment;
+use super::tensors::{Call, Dim, Extent, Need, Place, Sizes, Slot, TABLE, TensorRule};
+use super::{RuleInfo, call, group, handle};
+use crate::geometry::EmMode;
+use crate::stub;
+use crate::*;
+
+const RANKS: u32 = 4;
+const EXPERTS: u32 = 8;
+const TOKENS: usize = 3;
+const HIDDEN: usize = 512;
+const TOPK: u32 = 2;
+const STREAM: Stream<'static> = Stream::DEFAULT;
+
+fn ll() -> GroupConfig {
+    GroupConfig::new().num_experts(EXPERTS).max_dispatch_tokens_per_rank(4).max_token_bytes(2048)
+}
+
+fn ht() -> GroupConfig {
+    ll().algorithm(Algorithm::HighThroughput).max_recv_tokens_per_rank(16)
+}
+
+/// The error names the row, and nothing native ran.
+fn assert_names(info: &RuleInfo, result: Result<()>) {
+    match result {
+        Err(Error::Invalid { argument, rule, scope, .. }) => {
+            assert_eq!((argument, rule), (info.argument, info.rule), "{}", info.name);
+            assert_eq!(scope, info.scope, "{}", info.name);
+        }
+        other => panic!("{}: {other:?}", info.name),
+    }
+    assert_eq!(stub::take_calls(), [""; 0], "{}", info.name);
+}
+
+#[test]
+fn every_group_rule() {
+    let flags = Environment { local_dup: true, nvlink_dup: true, comm_sms: None };
+    let usual = Environment::default();
+    for rule in group::RULES {
+        let (ranks, config, environment) = match rule.info.name {
+            "group.experts-exist" => (4, ht().num_experts(0), usual),
+            "group.ll-experts" => (4, ll().num_experts(65536), usual),
+            "group.experts-divide" => (3, ll().num_experts(256), usual),
+            "group.tokens-exist" => (4, ll().max_dispatch_tokens_per_rank(0), usual),
+            "group.token-bytes-exist" => (4, ll().max_token_bytes(0), usual),
+            "group.ht-token-bytes" => (4, ht().max_token_bytes(24), usual),
+            "group.ht-experts-team" => (2, ht().num_experts(2), usual),
+            "group.ht-budget" => (4, ht().max_recv_tokens_per_rank(3), usual),
+            "group.topk" => (4, ll().num_topk(9), usual),
+            "group.eager-drop" => {
+                let config = ht().max_recv_tokens_per_rank(0);
+                (4, config.overflow_policy(OverflowPolicy::Drop), usual)
+            }
+            "group.eager-bound" => {
+                let config = ht().max_recv_tokens_per_rank(0).num_topk(8);
+                (4, config.max_dispatch_tokens_per_rank(1 << 27), usual)
+            }
+            "group.sms" => (4, ll().max_num_sms(133), usual),
+            "group.ht-sms" => (4, ht().max_num_sms(17), usual),
+            "group.ll-sms" => (4, ll().max_num_sms(1), usual),
+            "group.ht-mask" => (4, ht().enable_mask(true), usual),
+            "group.em-flags" => (4, ht(), flags),
+            "group.zero-copy" => (4, ll().zero_copy(ZeroCopyMode::On), usual),
+            name => panic!("no violating call for {name}"),
+        };
+        let comm = stub::comm(ranks);
+        let made = Group::create_in(&comm, &config, environment);
+        assert_names(&rule.info, made.map(drop));
+    }
+}
+
+/// EP 7.1: two ranks were seen to work up to 34 SMs, any number up to 16; the environment counts.
+#[test]
+fn ht_sms_known_to_work() {
+    let attempt = |ranks, sms, comm_sms| {
+        let environment = Environment { comm_sms, ..Environment::default() };
+        let made = Group::create_in(&stub::comm(ranks), &ht().max_num_sms(sms), environment);
+        made.map(|group| group.destroy().map_err(Error::from).unwrap()).is_ok()
+    };
+    assert!(attempt(4, 16, None) && attempt(2, 34, None) && attempt(4, 0, None));
+    assert!(!attempt(4, 17, None) && !attempt(2, 35, None) && !attempt(2, 64, None));
+    assert!(!attempt(4, 16, Some(32)) && attempt(4, 32, Some(16)));
+    stub::take_calls();
+}
+
+#[test]
+fn every_handle_rule() {
+    for rule in handle::RULES {
+        let plain = HandleConfig::new();
+        let aligned = HandleConfig::new().dispatch_output_per_expert_alignment(4);
+        let (em, flat) = (Layout::ExpertMajor, Layout::Flat);
+        let dup = Some(EmMode::NvlinkDup);
+        let (config, ranks, mode, layout, options, topk) = match rule.info.name {
+            "handle.layout" => (ll(), 4, None, flat, plain, 2),
+            "handle.alignment" => {
+                let odd = HandleConfig::new().dispatch_output_per_expert_alignment(3);
+                (ht(), 4, None, em, odd, 2)
+            }
+            "handle.topk" => (ht(), 4, None, flat, plain, 9),
+            "handle.ll-topk" => (ll().num_experts(64), 4, None, em, plain, 32),
+            "handle.ht-topk" => (ht().num_topk(2), 4, None, flat, plain, 3),
+            "handle.eager-topk" => (ht().max_recv_tokens_per_rank(0), 4, None, em, plain, 2),
+            "handle.em-topk" => (ht().num_experts(64), 4, None, em, plain, 33),
+            "handle.em-local-experts" => (ht().num_experts(1028), 4, None, em, plain, 2),
+            "handle.em-dup-experts" => (ht().num_experts(24), 4, dup, em, plain, 2),
+            "handle.em-dup-team" => (ht().num_experts(256), 256, dup, em, plain, 2),
+            "handle.em-dup-budget" => (ht(), 4, dup, em, plain, 2),
+            "handle.em-dup-drop" => {
+                let config = ht().max_recv_tokens_per_rank(33);
+                (config.overflow_policy(OverflowPolicy::Drop), 4, dup, em, aligned, 2)
+            }
+            "handle.ll-buffer-units" => {
+                let config = ll().num_experts(4).max_token_bytes(512);
+                (config.max_dispatch_tokens_per_rank(1), 1, None, em, plain, 1)
+            }
+            "handle.ll-buffer-size" => {
+                let config = ll().num_experts(4).max_token_bytes(1024);
+                (config.rdma_buffer_size(50175), 2, None, em, plain, 2)
+            }
+            name => panic!("no violating call for {name}"),
+        };
+        let mut group = Group::create_in(&stub::comm(ranks), &config, Environment::default());
+        if let (Some(mode), Ok(group)) = (mode, &mut group) {
+            Arc::get_mut(&mut group.inner).unwrap().geometry.em_mode = mode;
+        }
+        let group = group.unwrap();
+        stub::take_calls();
+        let made = group.init_handle(layout, &options, TopK::N(topk), None);
+        assert_names(&rule.info, made.map(drop));
+        assert_names(&rule.info, group.handle_mem_size(layout, &options, TopK::N(topk)).map(drop));
+    }
+}
+
+/// A tensor over fresh memory that stays for the rest of the test process.
+fn leaked(data_type: DataType, shape: &[usize]) -> (*mut core::ffi::c_void, DataType, Vec<usize>) {
+    let bytes = shape.iter().product::<usize>() * data_type.size();
+    let memory: &mut [u64] = Box::leak(vec![0; bytes / 8 + 1].into_boxed_slice());
+    (memory.as_mut_ptr().cast(), data_type, shape.to_vec())
+}
+
+fn read(data_type: DataType, shape: &[usize]) -> Tensor<'static> {
+    let (ptr, data_type, shape) = leaked(data_type, shape);
+    // SAFETY: fresh leaked memory of that size.
+    unsafe { Tensor::from_raw(ptr, data_type, &shape, MemorySpace::Host) }.unwrap()
+}
+
+fn write(data_type: DataType, shape: &[usize]) -> TensorMut<'static> {
+    let (ptr, data_type, shape) = leaked(data_type, shape);
+    // SAFETY: fresh leaked memory of that size, which nothing else knows.
+    unsafe { TensorMut::from_raw(ptr, data_type, &shape, MemorySpace::Host) }.unwrap()
+}
+
+/// How a tensor breaks its row.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Break {
+    Omit,
+    Provide,
+    Extent,
+    Dimension,
+    Type,
+}
+
+impl Break {
+    fn of(rule: &TensorRule) -> Vec<Self> {
+        // These are not optional in Rust, so nobody can leave them out.
+        let by_type = matches!(rule.slot, Slot::TopkIdx | Slot::InTokens | Slot::OutTokens);
+        let mut breaks = vec![];
+        match rule.need {
+            Need::Forbidden => return vec![Self::Provide],
+            Need::Required if !by_type => breaks.push(Self::Omit),
+            Need::Required | Need::Optional => {}
+        }
+        breaks.extend([Self::Dimension, Self::Type]);
+        let fixed = |dim: &Dim| !matches!(dim, Dim::Hidden | Dim::AtLeast(Extent::Zero));
+        if rule.dims.iter().any(fixed) {
+            breaks.push(Self::Extent);
+        }
+        breaks
+    }
+}
+
+/// No update, dispatch or combine ran. Drops after the error free the handle, which is local.
+fn assert_no_step_calls(info: &RuleInfo) {
+    let calls = stub::take_calls();
+    let native = ["ncclEpUpdateHandle", "ncclEpDispatch", "ncclEpCombine"];
+    assert!(!calls.iter().any(|call| native.contains(call)), "{}: {calls:?}", info.name);
+}
+
+/// Shape and type of a call's tensor, right or broken; `None` leaves it out.
+fn shaped(
+    rule: &TensorRule,
+    sizes: &Sizes<'_>,
+    broken: Option<Break>,
+) -> Option<(DataType, Vec<usize>)> {
+    match (rule.need, broken) {
+        (Need::Forbidden, Some(_)) => return Some((DataType::Int32, vec![1])),
+        (Need::Forbidden, None) | (_, Some(Break::Omit)) => return None,
+        _ => {}
+    }
+    let mut data_type = rule.types.accepted(sizes.token_type)[0];
+    let mut shape: Vec<usize> = vec![];
+    let mut unbroken = broken == Some(Break::Extent);
+    for dim in rule.dims {
+        let (extent, broken_extent) = match *dim {
+            Dim::Is(extent) => (sizes.extent(extent), Some(sizes.extent(extent) + 1)),
+            Dim::AtLeast(extent) => (sizes.extent(extent), sizes.extent(extent).checked_sub(1)),
+            Dim::Hidden => (sizes.hidden, None),
+        };
+        let broken_extent = broken_extent.filter(|_| unbroken);
+        unbroken &= broken_extent.is_none();
+        shape.push(broken_extent.unwrap_or(extent) as usize);
+    }
+    match broken {
+        Some(Break::Dimension) => shape.push(1),
+        Some(Break::Type) => data_type = DataType::Float64,
+        _ => {}
+    }
+    Some((data_type, shape))
+}
+
+/// Makes a call whose tensors fit the table, but for one.
+fn attempt(call: Call, place: Place, broken: Option<(Slot, Break)>) -> Result<()> {
+    let (config, layout) = match place {
+        Place::LlExpertMajor => (ll(), Layout::ExpertMajor),
+        Place::LlRankMajor => (ll(), Layout::RankMajor),
+        Place::HtFlat => (ht(), Layout::Flat),
+        Place::HtExpertMajor => (ht(), Layout::ExpertMajor),
+    };
+    let comm = stub::comm(RANKS as usize);
+    let group = Group::create_in(&comm, &config, Environment::default())?;
+    let mut handle = group.init_handle(layout, &HandleConfig::new(), TopK::N(TOPK), None)?;
+    let geometry = group.inner.geometry.clone();
+    let update = call == Call::Update;
+    let sizes = Sizes {
+        geometry: &geometry,
+        topk: TOPK.into(),
+        tokens: TOKENS as u64,
+        hidden: HIDDEN as u64,
+        token_type: if update { DataType::Int64 } else { DataType::Bfloat16 },
+        out_rows: 16,
+        step_rows: 16,
+    };
+    let shape = |slot: Slot| {
+        let rule = TABLE.iter().find(|rule| rule.is_for(call, place) && rule.slot == slot)?;
+        let broken = broken.filter(|(broken, _)| *broken == slot).map(|(_, how)| how);
+        shaped(rule, &sizes, broken)
+    };
+    let reads = |slot| shape(slot).map(|(data_type, shape)| read(data_type, &shape));
+    let writes = |slot| shape(slot).map(|(data_type, shape)| write(data_type, &shape));
+    let mut info = LayoutInfo::new();
+    info.expert_counters = writes(Slot::LiExpertCounters);
+    info.src_rank_counters = writes(Slot::LiSrcRankCounters);
+    info.expert_offsets = writes(Slot::LiExpertOffsets);
+    info.recv_total_counter = writes(Slot::LiRecvTotal);
+
+    if update {
+        // Rows of routing may be any number: three here.
+        let mut ids = shape(Slot::TopkIdx).unwrap();
+        ids.1[0] = TOKENS;
+        stub::take_calls();
+        let step = handle.update(read(ids.0, &ids.1), Some(&mut info), STREAM);
+        return step.map(drop);
+    }
+    let ids = read(DataType::Int64, &[TOKENS, TOPK as usize]);
+    let mut step = handle.update(ids, None, STREAM)?;
+    if let Call::Dispatch(pass) = call {
+        return dispatch_broken(&mut step, pass, &reads, &writes, &mut info);
+    }
+    let Call::Combine(pass) = call else { return Ok(()) };
+    let dispatched = attempt_dispatch(&mut step, place, &geometry);
+    dispatched?;
+    let mut inputs = CombineInputs::new(reads(Slot::InTokens).unwrap());
+    inputs.topk_weights = reads(Slot::InWeights);
+    inputs.routing_weights = reads(Slot::RoutingWeights);
+    let mut outputs = CombineOutputs::new(writes(Slot::OutTokens).unwrap());
+    outputs.topk_weights = writes(Slot::OutWeights);
+    stub::take_calls();
+    step.combine(&inputs, &mut outputs, &CombineConfig::new().pass_direction(pass), STREAM)
+}
+
+fn dispatch_broken(
+    step: &mut Step<'_>,
+    pass: PassDir,
+    reads: &dyn Fn(Slot) -> Option<Tensor<'static>>,
+    writes: &dyn Fn(Slot) -> Option<TensorMut<'static>>,
+    info: &mut LayoutInfo<'_>,
+) -> Result<()> {
+    let mut inputs = DispatchInputs::new(reads(Slot::InTokens).unwrap());
+    inputs.topk_weights = reads(Slot::InWeights);
+    let mut outputs = DispatchOutputs::new(writes(Slot::OutTokens).unwrap());
+    outputs.topk_weights = writes(Slot::OutWeights);
+    outputs.topk_idx = writes(Slot::OutIdx);
+    stub::take_calls();
+    step.dispatch(
+        &inputs,
+        &mut outputs,
+        Some(info),
+        &DispatchConfig::new().pass_direction(pass),
+        STREAM,
+    )
+}
+
+/// A right forward dispatch, as a combine needs one before it.
+fn attempt_dispatch(
+    step: &mut Step<'_>,
+    place: Place,
+    geometry: &crate::geometry::Geometry,
+) -> Result<()> {
+    let sizes = Sizes {
+        geometry,
+        topk: TOPK.into(),
+        tokens: TOKENS as u64,
+        hidden: HIDDEN as u64,
+        token_type: DataType::Bfloat16,
+        out_rows: 16,
+        step_rows: 16,
+    };
+    let shape = |slot: Slot| {
+        let call = Call::Dispatch(PassDir::Fwd);
+        let rule = TABLE.iter().find(|rule| rule.is_for(call, place) && rule.slot == slot)?;
+        shaped(rule, &sizes, None)
+    };
+    let reads = |slot| shape(slot).map(|(data_type, shape)| read(data_type, &shape));
+    let writes = |slot| shape(slot).map(|(data_type, shape)| write(data_type, &shape));
+    let mut info = LayoutInfo::new();
+    info.expert_counters = writes(Slot::LiExpertCounters);
+    info.src_rank_counters = writes(Slot::LiSrcRankCounters);
+    dispatch_broken(step, PassDir::Fwd, &reads, &writes, &mut info)
+}
+
+#[test]
+fn every_tensor_rule_in_every_way() {
+    let mut tried = 0;
+    for rule in TABLE {
+        for &place in rule.places {
+            attempt(rule.call, place, None)
+                .unwrap_or_else(|error| panic!("{}: the right call: {error}", rule.info.name));
+            let made = stub::take_calls();
+            assert!(!made.is_empty(), "{}: the right call was made", rule.info.name);
+            for how in Break::of(rule) {
+                tried += 1;
+                let result = attempt(rule.call, place, Some((rule.slot, how)));
+                assert_no_step_calls(&rule.info);
+                assert_names(&rule.info, result);
+            }
+        }
+    }
+    assert!(tried > 150, "{tried}");
+}
+
+/// What the rules of calls start from: a handle after its update, and tensors that fit.
+struct Calls {
+    _comm: Comm,
+    group: Group,
+    layout: Layout,
+}
+
+impl Calls {
+    fn new(ranks: usize, config: &GroupConfig, layout: Layout) -> Self {
+        let comm = stub::comm(ranks);
+        let group = Group::create_in(&comm, config, Environment::default()).unwrap();
+        Self { _comm: comm, group, layout }
+    }
+
+    fn handle(&self) -> Handle {
+        let made = self.group.init_handle(self.layout, &HandleConfig::new(), TopK::N(TOPK), None);
+        made.unwrap()
+    }
+
+    fn dispatch(&self, hidden: usize, pass: PassDir, weight_rows: usize) -> Result<()> {
+        let mut handle = self.handle();
+        let ids = read(DataType::Int64, &[TOKENS, 2]);
+        let mut step = handle.update(ids, None, STREAM)?;
+        let outputs = self.outputs(hidden, weight_rows);
+        self.dispatch_in(&mut step, hidden, pass, outputs)
+    }
+
+    fn outputs(&self, hidden: usize, weight_rows: usize) -> DispatchOutputs<'static> {
+        let bf16 = DataType::Bfloat16;
+        if self.layout == Layout::ExpertMajor {
+            let local = self.group.local_experts();
+            let rows = self.group.comm().size() * 4;
+            return DispatchOutputs::new(write(bf16, &[local, rows, hidden]));
+        }
+        let eager = self.group.inner.geometry.eager;
+        let rows = if eager { 0 } else { self.group.inner.geometry.max_recv as usize };
+        DispatchOutputs::new(write(bf16, &[rows, hidden]))
+            .topk_weights(write(DataType::Float32, &[weight_rows.max(rows), 2]))
+            .topk_idx(write(DataType::Int64, &[rows, 2]))
+    }
+
+    fn dispatch_in(
+        &self,
+        step: &mut Step<'_>,
+        hidden: usize,
+        pass: PassDir,
+        mut outputs: DispatchOutputs<'_>,
+    ) -> Result<()> {
+        let mut inputs = DispatchInputs::new(read(DataType::Bfloat16, &[TOKENS, hidden]));
+        let mut info = LayoutInfo::new();
+        if self.layout == Layout::ExpertMajor {
+            let local = self.group.local_experts();
+            info.expert_counters = Some(write(DataType::Int32, &[local]));
+        } else {
+            inputs.topk_weights = Some(read(DataType::Float32, &[TOKENS, 2]));
+        }
+        let config = DispatchConfig::new().pass_direction(pass);
+        stub::take_calls();
+        step.dispatch(&inputs, &mut outputs, Some(&mut info), &config, STREAM)
+    }
+
+    fn combine(&self, hidden: usize, pass: PassDir) -> Result<()> {
+        let mut handle = self.handle();
+        let ids = read(DataType::Int64, &[TOKENS, 2]);
+        let mut step = handle.update(ids, None, STREAM)?;
+        self.dispatch_in(&mut step, HIDDEN, PassDir::Fwd, self.outputs(HIDDEN, 0))?;
+        let bf16 = DataType::Bfloat16;
+        let mut inputs = if self.layout == Layout::ExpertMajor {
+            let (local, rows) = (self.group.local_experts(), self.group.comm().size() * 4);
+            CombineInputs::new(read(bf16, &[local, rows, hidden]))
+        } else {
+            CombineInputs::new(read(bf16, &[16, hidden]))
+        };
+        if self.layout == Layout::ExpertMajor {
+            inputs.routing_weights = Some(read(DataType::Float32, &[TOKENS, 2]));
+        }
+        let mut outputs = CombineOutputs::new(write(bf16, &[TOKENS, hidden]));
+        stub::take_calls();
+        step.combine(&inputs, &mut outputs, &CombineConfig::new().pass_direction(pass), STREAM)
+    }
+}
+
+#[test]
+fn every_rule_of_calls() {
+    let em = |config: &GroupConfig| Calls::new(4, config, Layout::ExpertMajor);
+    let flat = |config: &GroupConfig| Calls::new(4, config, Layout::Flat);
+    let (fwd, bwd) = (PassDir::Fwd, PassDir::Bwd);
+    let all = call::UPDATE.iter().chain(call::DISPATCH).chain(call::COMBINE);
+    for rule in all {
+        let result = match rule.info.name {
+            "update.tokens" => {
+                let calls = flat(&ht());
+                let mut handle = calls.handle();
+                stub::take_calls();
+                handle.update(read(DataType::Int64, &[5, 2]), None, STREAM).map(drop)
+            }
+            "update.counter-types" => {
+                let calls = em(&ht());
+                let mut handle = calls.handle();
+                let mut info = LayoutInfo::new()
+                    .expert_counters(write(DataType::Int64, &[2]))
+                    .recv_total_counter(write(DataType::Int32, &[1]));
+                stub::take_calls();
+                let ids = read(DataType::Int64, &[TOKENS, 2]);
+                handle.update(ids, Some(&mut info), STREAM).map(drop)
+            }
+            "dispatch.ll-pass" => em(&ll()).dispatch(HIDDEN, bwd, 0),
+            "dispatch.row-bytes" => em(&ll()).dispatch(2048, fwd, 0),
+            "dispatch.ll-row-unit" => em(&ll()).dispatch(128, fwd, 0),
+            "dispatch.ht-row-unit" => flat(&ht()).dispatch(4, fwd, 0),
+            "dispatch.ht-map-unit" => {
+                let config = ht().num_experts(4).max_dispatch_tokens_per_rank(3);
+                Calls::new(1, &config, Layout::Flat).dispatch(HIDDEN, fwd, 0)
+            }
+            "dispatch.ht-emptiness" => {
+                flat(&ht().max_recv_tokens_per_rank(0)).dispatch(HIDDEN, fwd, 1)
+            }
+            "combine.ll-pass" => em(&ll()).combine(HIDDEN, bwd),
+            "combine.row-bytes" => em(&ll()).combine(2048, fwd),
+            "combine.ll-row-unit" => em(&ll()).combine(256, fwd),
+            "combine.ll-row-limit" => em(&ll().max_token_bytes(65536)).combine(16384, fwd),
+            "combine.ht-row-unit" => flat(&ht()).combine(12, fwd),
+            name => panic!("no violating call for {name}"),
+        };
+        assert_no_step_calls(&rule.info);
+        assert_names(&rule.info, result);
+    }
+}

@@ -1,0 +1,10 @@
+use nccl_ep::{Handle, Stream, Tensor};
+
+fn main() {}
+
+fn step(handle: &mut Handle, indices: Vec<i64>) -> nccl_ep::Result<usize> {
+    let topk_idx = Tensor::new(&indices, &[4, 2])?;
+    let step = handle.update(topk_idx, None, Stream::DEFAULT)?;
+    drop(indices);
+    Ok(step.tokens())
+}

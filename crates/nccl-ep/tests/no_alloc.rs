@@ -1,0 +1,129 @@
+//! Update, dispatch and combine allocate nothing: a counting allocator over stub tables.
+
+mod stub;
+
+use std::alloc::{GlobalAlloc, Layout as Memory, System};
+use std::cell::Cell;
+
+use nccl_ep::{
+    Algorithm, CombineConfig, CombineInputs, CombineOutputs, DispatchConfig, DispatchInputs,
+    DispatchOutputs, Group, GroupConfig, HandleConfig, Layout, LayoutInfo, Stream, Tensor,
+    TensorMut, TopK, bf16,
+};
+
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: the system allocator does the work.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Memory) -> *mut u8 {
+        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
+        // SAFETY: the caller's contract.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Memory) {
+        // SAFETY: the caller's contract.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+fn allocations<T>(call: impl FnOnce() -> T) -> (usize, T) {
+    let before = ALLOCATIONS.get();
+    let result = call();
+    (ALLOCATIONS.get() - before, result)
+}
+
+#[test]
+fn the_counter_counts() {
+    assert_eq!(allocations(|| Box::new(1)).0, 1);
+    assert_eq!(allocations(|| 1).0, 0);
+}
+
+#[test]
+fn ll_expert_major_calls_allocate_nothing() {
+    let comm = stub::comm(4);
+    let config =
+        GroupConfig::new().num_experts(8).max_dispatch_tokens_per_rank(4).max_token_bytes(1024);
+    let group = Group::create(&comm, &config).unwrap();
+    let layout = Layout::ExpertMajor;
+    let mut handle = group.init_handle(layout, &HandleConfig::new(), TopK::N(2), None).unwrap();
+    let ids = [0_i64; 8];
+    let tokens = vec![bf16::ONE; 4 * 512];
+    let weights = [1.0_f32; 8];
+    let mut received = vec![bf16::ZERO; 2 * 16 * 512];
+    let mut combined = vec![bf16::ZERO; 4 * 512];
+    let mut counters = [0_i32; 2];
+    let stream = Stream::DEFAULT;
+
+    let (count, ()) = allocations(|| {
+        let ids = Tensor::new(&ids, &[4, 2]).unwrap();
+        let mut step = handle.update(ids, None, stream).unwrap();
+        let inputs = DispatchInputs::new(Tensor::new(&tokens, &[4, 512]).unwrap());
+        let out = TensorMut::new(&mut received, &[2, 16, 512]).unwrap();
+        let mut info =
+            LayoutInfo::new().expert_counters(TensorMut::new(&mut counters, &[2]).unwrap());
+        let mut outputs = DispatchOutputs::new(out);
+        let config = DispatchConfig::new();
+        step.dispatch(&inputs, &mut outputs, Some(&mut info), &config, stream).unwrap();
+        let inputs = CombineInputs::new(Tensor::new(&received, &[2, 16, 512]).unwrap())
+            .routing_weights(Tensor::new(&weights, &[4, 2]).unwrap());
+        let mut outputs = CombineOutputs::new(TensorMut::new(&mut combined, &[4, 512]).unwrap());
+        step.combine(&inputs, &mut outputs, &CombineConfig::new(), stream).unwrap();
+    });
+    assert_eq!(count, 0);
+    let expected = [
+        "ncclEpCreateGroup",
+        "ncclEpInitHandle",
+        "ncclEpUpdateHandle",
+        "ncclEpDispatch",
+        "ncclEpCombine",
+    ];
+    assert_eq!(stub::take_calls(), expected);
+}
+
+#[test]
+fn ht_flat_calls_allocate_nothing() {
+    let comm = stub::comm(4);
+    let config = GroupConfig::new()
+        .algorithm(Algorithm::HighThroughput)
+        .num_experts(8)
+        .max_dispatch_tokens_per_rank(4)
+        .max_recv_tokens_per_rank(16)
+        .max_token_bytes(1024);
+    let group = Group::create(&comm, &config).unwrap();
+    let mut handle =
+        group.init_handle(Layout::Flat, &HandleConfig::new(), TopK::N(2), None).unwrap();
+    let ids = [0_i32; 8];
+    let tokens = vec![bf16::ONE; 4 * 512];
+    let weights = [1.0_f32; 8];
+    let mut received = vec![bf16::ZERO; 16 * 512];
+    let mut received_weights = [0.0_f32; 32];
+    let mut received_ids = [0_i64; 32];
+    let mut combined = vec![bf16::ZERO; 4 * 512];
+    let mut total = [0_i32];
+    let stream = Stream::DEFAULT;
+
+    let (count, ()) = allocations(|| {
+        let ids = Tensor::new(&ids, &[4, 2]).unwrap();
+        let mut info =
+            LayoutInfo::new().recv_total_counter(TensorMut::new(&mut total, &[1]).unwrap());
+        let mut step = handle.update(ids, Some(&mut info), stream).unwrap();
+        let inputs = DispatchInputs::new(Tensor::new(&tokens, &[4, 512]).unwrap())
+            .topk_weights(Tensor::new(&weights, &[4, 2]).unwrap());
+        let mut outputs = DispatchOutputs::new(TensorMut::new(&mut received, &[16, 512]).unwrap())
+            .topk_weights(TensorMut::new(&mut received_weights, &[16, 2]).unwrap())
+            .topk_idx(TensorMut::new(&mut received_ids, &[16, 2]).unwrap());
+        step.dispatch(&inputs, &mut outputs, None, &DispatchConfig::new(), stream).unwrap();
+        let inputs = CombineInputs::new(Tensor::new(&received, &[16, 512]).unwrap());
+        let mut outputs = CombineOutputs::new(TensorMut::new(&mut combined, &[4, 512]).unwrap());
+        step.combine(&inputs, &mut outputs, &CombineConfig::new(), stream).unwrap();
+    });
+    assert_eq!(count, 0);
+}
