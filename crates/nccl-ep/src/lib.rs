@@ -7,6 +7,57 @@
 //! trap, a hang or silent corruption comes back as an [`Error`] that names the argument, the rule
 //! and the numbers; [`rules`] lists them all.
 //!
+//! Two ranks on the CPU backend, each the owner of two experts. The same program runs on GPUs with
+//! [`Buffer`]s as memory and a communicator of the native backend:
+//!
+//! ```
+//! use nccl_ep::*;
+//! use nccl_ext_cpu::{CpuConfig, run_ranks};
+//!
+//! const HIDDEN: usize = 512;
+//! let results = run_ranks(2, &CpuConfig::new(), |comm: Comm| {
+//!     let config = GroupConfig::new()
+//!         .algorithm(Algorithm::LowLatency)
+//!         .num_experts(4)
+//!         .max_dispatch_tokens_per_rank(8)
+//!         .max_token_bytes(1024);
+//!     let group = Group::create(&comm, &config)?;
+//!     let options = HandleConfig::new();
+//!     let mut handle = group.init_handle(Layout::ExpertMajor, &options, TopK::N(2), None)?;
+//!
+//!     // One token, to experts 0 (on rank 0) and 3 (on rank 1).
+//!     let (topk_idx, weights) = ([0_i64, 3], [0.25_f32, 0.75]);
+//!     let tokens = vec![bf16::from_f32(1.0 + comm.rank() as f32); HIDDEN];
+//!     let mut step = handle.update(Tensor::new(&topk_idx, &[1, 2])?, None, Stream::DEFAULT)?;
+//!
+//!     // [local experts, ranks * max tokens, hidden], as `recv_spec` says.
+//!     let mut received = vec![bf16::ZERO; 2 * 16 * HIDDEN];
+//!     let mut counters = [0_i32; 2];
+//!     let inputs = DispatchInputs::new(Tensor::new(&tokens, &[1, HIDDEN])?);
+//!     let rows = TensorMut::new(&mut received, &[2, 16, HIDDEN])?;
+//!     let mut info = LayoutInfo::new().expert_counters(TensorMut::new(&mut counters, &[2])?);
+//!     let mut outputs = DispatchOutputs::new(rows);
+//!     let plain = DispatchConfig::new();
+//!     step.dispatch(&inputs, &mut outputs, Some(&mut info), &plain, Stream::DEFAULT)?;
+//!     assert_eq!(counters, [[2, 0], [0, 2]][comm.rank()]);
+//!
+//!     // The experts would work on `received` here. Combine weighs their rows and adds them up.
+//!     let mut combined = vec![bf16::ZERO; HIDDEN];
+//!     let inputs = CombineInputs::new(Tensor::new(&received, &[2, 16, HIDDEN])?)
+//!         .routing_weights(Tensor::new(&weights, &[1, 2])?);
+//!     let mut outputs = CombineOutputs::new(TensorMut::new(&mut combined, &[1, HIDDEN])?);
+//!     step.combine(&inputs, &mut outputs, &CombineConfig::new(), Stream::DEFAULT)?;
+//!     assert_eq!(combined, tokens);
+//!
+//!     drop(step);
+//!     handle.destroy()?;
+//!     group.destroy()?;
+//!     comm.destroy()?;
+//!     Ok::<_, Error>(())
+//! });
+//! assert!(results.iter().all(Result::is_ok));
+//! ```
+//!
 //! Names follow the vendor's Python package in Rust spelling; searching the docs for a C name finds
 //! its counterpart.
 

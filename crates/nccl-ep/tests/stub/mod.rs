@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use nccl_ep::{Comm, MemorySpace, UniqueId};
 use nccl_ep_sys::*;
 use nccl_ext_core::Backend;
-use nccl_ext_core::driver::{CuResult, DriverApi};
+use nccl_ext_core::driver::{CuContext, CuResult, DriverApi};
 use nccl_ext_core::raw::*;
 
 thread_local! {
@@ -109,6 +109,30 @@ unsafe extern "C" fn mem_free(_: *mut c_void) -> ncclResult_t {
 unsafe extern "C" fn attribute(out: *mut c_int, _: c_int, _: c_int) -> CuResult {
     // SAFETY: the caller's out pointer.
     unsafe { *out = 132 };
+    CuResult::SUCCESS
+}
+
+unsafe extern "C" fn context_get(out: *mut CuContext) -> CuResult {
+    // SAFETY: the caller's out pointer.
+    unsafe { *out = core::ptr::null_mut() };
+    CuResult::SUCCESS
+}
+
+unsafe extern "C" fn context_retain(out: *mut CuContext, _: c_int) -> CuResult {
+    // SAFETY: the caller's out pointer.
+    unsafe { *out = core::ptr::without_provenance_mut(16) };
+    CuResult::SUCCESS
+}
+
+unsafe extern "C" fn context_set(_: CuContext) -> CuResult {
+    CuResult::SUCCESS
+}
+
+unsafe extern "C" fn synchronize(_: cudaStream_t) -> CuResult {
+    CuResult::SUCCESS
+}
+
+unsafe extern "C" fn context_synchronize() -> CuResult {
     CuResult::SUCCESS
 }
 
@@ -251,6 +275,11 @@ pub fn backend(memory: MemorySpace) -> Backend {
     };
     let driver = DriverApi {
         device_attribute: Some(attribute),
+        context_get: Some(context_get),
+        context_set: Some(context_set),
+        primary_context_retain: Some(context_retain),
+        context_synchronize: Some(context_synchronize),
+        stream_synchronize: Some(synchronize),
         copy_to_device: Some(copy_in),
         copy_to_host: Some(copy_out),
         fill: Some(fill),

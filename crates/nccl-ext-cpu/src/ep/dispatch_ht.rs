@@ -1,0 +1,436 @@
+//! High-throughput dispatch (EP 4.5 to 4.7): every rank pushes its rows to where the last update
+//! placed them.
+
+use nccl_ext_core::DataType;
+use nccl_ext_core::raw::ncclResult_t;
+
+use super::dispatch::{Arguments, check_tokens, global_ids};
+use super::group::{EmMode, Settings, View};
+use super::handle::{self, Layout, Ready};
+use super::routing::{NOWHERE, Zone};
+use super::tensor::{Tensor, WindowOnly};
+use super::update::{HighThroughput, not_updated};
+use crate::refusal::{FailureClass, Outcome, Refusal, require};
+use crate::world::{COMM, Descriptor, KEYS, Member};
+
+/// Where a rank receives.
+struct Receive {
+    key: [u64; KEYS],
+    /// NULL pointers are those of empty outputs, into which nobody has anything to write.
+    outputs: Option<Outputs>,
+}
+
+#[derive(Clone, Copy)]
+struct Outputs {
+    tokens: *mut u8,
+    weights: *mut f32,
+    /// FLAT only.
+    ids: *mut i64,
+    global: bool,
+}
+
+// SAFETY: each peer writes the rows that the update placed for it, which no other rank writes;
+// the owner made sure that they exist.
+unsafe impl Descriptor for Receive {
+    const NAME: &'static str = "ncclEpDispatch";
+    const KEY: [&'static str; KEYS] = ["group", "update", "hidden", "datatype", "", ""];
+    fn key(&self) -> [u64; KEYS] {
+        self.key
+    }
+}
+
+/// # Safety
+/// The C contract of `ncclEpDispatch`, for the tensors of `arguments`.
+pub(super) unsafe fn dispatch(group: &View<'_>, ready: &Ready, arguments: &Arguments) -> Outcome {
+    let (member, settings) = (group.member, group.settings);
+    let state = &*handle::lock(&ready.high);
+    // An update that never was leaves stale maps, on which the vendor's kernel traps.
+    require(state.update != 0, || not_updated(FailureClass::Trap, ncclResult_t::ncclInvalidUsage))?;
+    let expert_major = ready.layout == Layout::ExpertMajor;
+    let received = Received::of(group, state, expert_major, &arguments.out_tokens);
+    // SAFETY: this function's contract.
+    let sources = unsafe { check(group, ready, state, arguments, &received)? };
+    let global = if expert_major { false } else { global_ids(arguments.info.as_ref())? };
+    // SAFETY: this function's contract.
+    let outputs = unsafe { check_late(group, ready, arguments, &received, global) };
+    let bytes = arguments.row_bytes()?;
+    if let Ok(outputs) = outputs {
+        // SAFETY: `check` and `check_late` found the budget's rows in both.
+        unsafe { clear_before(settings, &received, bytes, outputs) };
+    }
+    let descriptor = Receive {
+        key: [
+            group.index,
+            state.update,
+            arguments.tokens.extent(1) as u64,
+            arguments.data_type as u64,
+            0,
+            0,
+        ],
+        outputs: outputs.as_ref().ok().copied(),
+    };
+    member.collective(COMM, &descriptor, |peers, _| {
+        let push = Push { sources, peers, bytes, topk: ready.topk, settings };
+        // SAFETY: all ranks are at the same update, so every slot that it placed exists on its
+        // receiver and belongs to one sender.
+        unsafe {
+            match ready.layout {
+                Layout::ExpertMajor => push.expert_major(state),
+                _ => push.flat(state),
+            }
+        }
+        if let Ok(outputs) = outputs {
+            // SAFETY: these rows exist by the checks above, and no sender has them.
+            unsafe { finish(settings, ready, state, &received, bytes, outputs) };
+        }
+    })?;
+    outputs.map(drop)
+}
+
+/// What this rank receives, and what of its outputs that concerns.
+struct Received {
+    /// Rows, clamped to the budget when dropping.
+    rows: u64,
+    expert_major: bool,
+    permute: bool,
+    drop: bool,
+    /// The rows that outputs must have, or `None` in eager mode: as many as are received.
+    budget: Option<u64>,
+    /// Whether the vendor's peers write the token output in place. It does not count its rows
+    /// then, and initialises indices and weights up to the budget.
+    in_place: bool,
+}
+
+impl Received {
+    fn of(group: &View<'_>, state: &HighThroughput, expert_major: bool, out: &Tensor) -> Self {
+        let (settings, placement) = (group.settings, &state.placement);
+        let totals = if expert_major { &placement.zone_totals } else { &placement.flat_totals };
+        let cap = if settings.drop { settings.max_recv } else { u64::MAX };
+        let permute = expert_major && settings.em_mode == EmMode::LocalPermute;
+        Self {
+            rows: totals[group.member.rank()].min(cap),
+            expert_major,
+            permute,
+            drop: settings.drop,
+            budget: (!settings.eager).then_some(settings.max_recv),
+            in_place: out.has_window() && !permute,
+        }
+    }
+
+    /// Rows that weights and indices must have (EP 4.5).
+    fn weight_rows(&self) -> u64 {
+        match self.budget {
+            Some(budget) if self.permute || self.in_place => budget,
+            _ => self.rows,
+        }
+    }
+}
+
+/// A rank's own tokens and weights.
+#[derive(Clone, Copy)]
+struct Sources {
+    tokens: *const u8,
+    weights: *const f32,
+}
+
+/// Rules 1 to 16, after which the rank takes part.
+///
+/// # Safety
+/// As [`dispatch`].
+unsafe fn check(
+    group: &View<'_>,
+    ready: &Ready,
+    state: &HighThroughput,
+    arguments: &Arguments,
+    received: &Received,
+) -> Outcome<Sources> {
+    let settings = group.settings;
+    let (assert, ret) = (FailureClass::Assert, FailureClass::Return);
+    let (tokens, out) = (&arguments.tokens, &arguments.out_tokens);
+    let updated = state.routes.tokens();
+    check_tokens(arguments, updated, settings.max_tokens, settings.max_token_bytes)?;
+    let all = settings.local_experts * settings.ranks;
+    require(all.is_multiple_of(4), || {
+        let rule = "the routing bitmap is read four experts at a time";
+        Refusal::argument(assert, "num_experts", rule, "a multiple of 4", all)
+    })?;
+    let bytes = arguments.row_bytes()?;
+    check_row(assert, "inputs.tokens", bytes)?;
+    require(out.ndim() >= 2, || {
+        let rule = "the number of extents";
+        Refusal::argument(ret, "outputs.tokens", rule, 2, out.ndim())
+    })?;
+    let rows = out.extent(0) as u64;
+    let needed = received.budget.unwrap_or(0).max(received.rows);
+    require(received.budget.is_none_or(|budget| rows >= budget), || rows_refusal(out, needed))?;
+    // SAFETY: this function's contract, here and below.
+    let weights = unsafe { Tensor::optional(arguments.inputs.topk_weights, WEIGHTS)? };
+    let weights = weights.ok_or_else(|| Refusal::null(ret, WEIGHTS))?;
+    weights.require_type(assert, &[DataType::Float32])?;
+    weights.require_shape(assert, &[updated, ready.topk])?;
+    require(!settings.zero_copy_on || out.has_window(), || {
+        let rule = "with zero_copy ON the output is a window";
+        Refusal::argument(ret, "outputs.tokens", rule, "win_hdl", "none")
+    })?;
+    require(rows >= received.rows, || rows_refusal(out, received.rows))?;
+    // SAFETY: as above.
+    let out_weights = unsafe { Tensor::optional(arguments.outputs.topk_weights, OUT_WEIGHTS)? };
+    require(out_weights.is_none_or(|weights| weights.is_empty() == out.is_empty()), || {
+        let rule = "token and weight outputs are empty together";
+        let word = |empty| if empty { "empty" } else { "not empty" };
+        Refusal::argument(ret, OUT_WEIGHTS, rule, word(out.is_empty()), word(!out.is_empty()))
+    })?;
+    let dup = received.expert_major && !received.permute;
+    let inner = if dup { ready.topk } else { settings.ranks };
+    require((settings.max_tokens * inner).is_multiple_of(4), || {
+        let rule = "the routing map is read four entries at a time";
+        let name = "max_dispatch_tokens_per_rank";
+        let found = format_args!("{} * {inner}", settings.max_tokens).to_string();
+        Refusal::argument(assert, name, rule, "a product that is a multiple of 4", found)
+    })?;
+    out.require_ndim(assert, 2)?;
+    require(out.extent(1) == tokens.extent(1), || {
+        let rule = "outputs are as wide as inputs";
+        let class = FailureClass::UndefinedBehaviour;
+        Refusal::argument(class, "outputs.tokens", rule, tokens.extent(1), out.extent(1))
+    })?;
+    out.data(group.member, WindowOnly::Resolved)?;
+    Ok(Sources {
+        tokens: tokens.data(group.member, WindowOnly::Resolved)?,
+        weights: weights.data(group.member, WindowOnly::Resolved)?.cast(),
+    })
+}
+
+const WEIGHTS: &str = "inputs.topk_weights";
+const OUT_WEIGHTS: &str = "outputs.topk_weights";
+const OUT_IDS: &str = "outputs.topk_idx";
+
+fn rows_refusal(out: &Tensor, needed: u64) -> Refusal {
+    let expected = format_args!("at least {needed} rows").to_string();
+    let rule = "the output holds what the rank can receive";
+    Refusal::argument(FailureClass::Return, out.name(), rule, expected, out.extent(0))
+}
+
+/// High throughput moves rows in units of 16 bytes.
+pub(super) fn check_row(class: FailureClass, name: &str, bytes: usize) -> Outcome {
+    require(bytes.is_multiple_of(16), || {
+        let rule = "high throughput moves rows in units of 16 bytes";
+        Refusal::argument(class, name, rule, "a multiple of 16 bytes", bytes)
+    })
+}
+
+/// Rules 19 to 25: a rank that breaks them has communicated, but receives nothing.
+///
+/// # Safety
+/// As [`dispatch`].
+unsafe fn check_late(
+    group: &View<'_>,
+    ready: &Ready,
+    arguments: &Arguments,
+    received: &Received,
+    global: bool,
+) -> Outcome<Outputs> {
+    let (assert, ret) = (FailureClass::Assert, FailureClass::Return);
+    let member: &Member = group.member;
+    let outputs = &arguments.outputs;
+    // SAFETY: this function's contract, here and below.
+    let weights = unsafe { Tensor::optional(outputs.topk_weights, OUT_WEIGHTS)? };
+    // SAFETY: as above.
+    let ids = unsafe { Tensor::optional(outputs.topk_idx, OUT_IDS)? };
+    let weights = weights.ok_or_else(|| Refusal::null(ret, OUT_WEIGHTS))?;
+    let columns = ready.topk;
+    if received.expert_major {
+        require(ids.is_none(), || {
+            let rule = "expert-major rows need no index";
+            Refusal::argument(ret, OUT_IDS, rule, "NULL", "a tensor")
+        })?;
+        weights.require_type(assert, &[DataType::Float32])?;
+        weights.require_ndim(assert, 1)?;
+    } else {
+        let ids = ids.ok_or_else(|| Refusal::null(ret, OUT_IDS))?;
+        weights.require_type(assert, &[DataType::Float32])?;
+        weights.require_ndim(assert, 2)?;
+        ids.require_type(assert, &[DataType::Int64])?;
+        ids.require_ndim(assert, 2)?;
+        require(ids.extent(0) == weights.extent(0), || {
+            let rule = "index and weight outputs have the same rows";
+            Refusal::argument(ret, OUT_IDS, rule, weights.extent(0), ids.extent(0))
+        })?;
+        let undefined = FailureClass::UndefinedBehaviour;
+        for tensor in [&ids, &weights] {
+            require(tensor.extent(1) == columns, || {
+                let rule = "a row has the handle's top-k columns";
+                Refusal::argument(undefined, tensor.name(), rule, columns, tensor.extent(1))
+            })?;
+        }
+    }
+    let needed = received.weight_rows();
+    require(weights.extent(0) as u64 >= needed, || rows_refusal(&weights, needed))?;
+    if received.permute {
+        let local = group.settings.local_experts;
+        require(local <= 256, || {
+            let rule = "expert-major rows are permuted for at most 256 experts on a rank";
+            Refusal::argument(assert, "num_experts", rule, "at most 256 a rank", local)
+        })?;
+    }
+    let data = |tensor: &Tensor| tensor.data(member, WindowOnly::Resolved);
+    Ok(Outputs {
+        tokens: data(&arguments.out_tokens)?,
+        weights: data(&weights)?.cast(),
+        ids: match &ids {
+            Some(ids) => data(ids)?.cast(),
+            None => core::ptr::null_mut(),
+        },
+        global,
+    })
+}
+
+/// Dropping in permute mode clears the whole budget first, so that rows which a zone advertises
+/// but nobody delivers read zero (EP 4.7).
+///
+/// # Safety
+/// Both outputs have the budget's rows.
+unsafe fn clear_before(settings: &Settings, received: &Received, bytes: usize, outputs: Outputs) {
+    if received.permute && received.drop {
+        let rows = settings.max_recv as usize;
+        // SAFETY: this function's contract.
+        unsafe { zero(outputs, bytes, 0, rows) };
+    }
+}
+
+/// # Safety
+/// Both outputs have rows up to `end`.
+unsafe fn zero(outputs: Outputs, bytes: usize, begin: usize, end: usize) {
+    if begin < end {
+        // SAFETY: this function's contract.
+        unsafe {
+            outputs.tokens.add(begin * bytes).write_bytes(0, (end - begin) * bytes);
+            outputs.weights.add(begin).write_bytes(0, end - begin);
+        }
+    }
+}
+
+/// Writes what belongs to no sender: padding, and the rest of index and weight outputs where the
+/// vendor's kernels write it (EP 4.6, 4.7).
+///
+/// # Safety
+/// The outputs passed `check` and `check_late`.
+unsafe fn finish(
+    settings: &Settings,
+    ready: &Ready,
+    state: &HighThroughput,
+    received: &Received,
+    bytes: usize,
+    outputs: Outputs,
+) {
+    if received.expert_major && !(received.permute && received.drop) {
+        let align = ready.alignment.max(1) as u64;
+        let cap = if received.drop { settings.max_recv } else { u64::MAX };
+        for Zone { base, active, .. } in &state.placement.zones {
+            let begin = base + active;
+            let end = (base + active.next_multiple_of(align)).min(cap);
+            // SAFETY: zones end inside the rows received.
+            unsafe { zero(outputs, bytes, begin as usize, end as usize) };
+        }
+    }
+    let rest = received.rows as usize..received.weight_rows() as usize;
+    if !received.in_place || rest.is_empty() {
+        return;
+    }
+    let width = if received.expert_major { 1 } else { ready.topk };
+    // SAFETY: both tables have `weight_rows` rows.
+    unsafe {
+        outputs.weights.add(rest.start * width).write_bytes(0, rest.len() * width);
+        if !received.expert_major {
+            for i in rest.start * width..rest.end * width {
+                outputs.ids.add(i).write(-1);
+            }
+        }
+    }
+}
+
+/// A sender at work.
+struct Push<'a> {
+    sources: Sources,
+    peers: &'a [&'a Receive],
+    bytes: usize,
+    topk: usize,
+    settings: &'a Settings,
+}
+
+impl Push<'_> {
+    /// # Safety
+    /// Every slot of the placement exists on its receiver and is this rank's.
+    unsafe fn flat(&self, state: &HighThroughput) {
+        let HighThroughput { routes, placement, .. } = state;
+        for token in 0..routes.tokens() {
+            for index in routes.rows_of(token) {
+                let (row, slot) = (routes.row(index), placement.flat_slot[index]);
+                let Some(to) = self.peers[row.rank as usize].outputs else { continue };
+                if slot == NOWHERE {
+                    continue;
+                }
+                let slot = slot as usize;
+                let first = row.rank as usize * self.settings.local_experts;
+                // SAFETY: this function's contract; a row has `topk` columns in both tables.
+                unsafe {
+                    self.copy_row(token, to, slot);
+                    let ids = to.ids.add(slot * self.topk);
+                    let weights = to.weights.add(slot * self.topk);
+                    let copies = routes.copies_of(row);
+                    for (q, copy) in copies.iter().enumerate() {
+                        let expert = copy.expert as usize;
+                        let id = if to.global { expert } else { expert - first };
+                        ids.add(q).write(id as i64);
+                        weights.add(q).write(self.weight(token, copy.k));
+                    }
+                    for q in copies.len()..self.topk {
+                        ids.add(q).write(-1);
+                        weights.add(q).write(0.0);
+                    }
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`flat`](Self::flat).
+    unsafe fn expert_major(&self, state: &HighThroughput) {
+        let HighThroughput { routes, placement, .. } = state;
+        for token in 0..routes.tokens() {
+            for row in routes.rows_of(token).map(|index| routes.row(index)) {
+                let Some(to) = self.peers[row.rank as usize].outputs else { continue };
+                let slots = &placement.copy_slot[row.first as usize..];
+                for (copy, &slot) in routes.copies_of(row).iter().zip(slots) {
+                    if slot == NOWHERE {
+                        continue;
+                    }
+                    let slot = slot as usize;
+                    // SAFETY: this function's contract.
+                    unsafe {
+                        self.copy_row(token, to, slot);
+                        to.weights.add(slot).write(self.weight(token, copy.k));
+                    }
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    /// The slot exists and is this rank's.
+    unsafe fn copy_row(&self, token: usize, to: Outputs, slot: usize) {
+        // SAFETY: this function's contract; the token is one of the inputs.
+        unsafe {
+            let from = self.sources.tokens.add(token * self.bytes);
+            let to = to.tokens.add(slot * self.bytes);
+            core::ptr::copy_nonoverlapping(from, to, self.bytes);
+        }
+    }
+
+    /// # Safety
+    /// The token is one of the inputs.
+    unsafe fn weight(&self, token: usize, k: u32) -> f32 {
+        // SAFETY: this function's contract; weights have `topk` columns.
+        unsafe { self.sources.weights.add(token * self.topk + k as usize).read() }
+    }
+}

@@ -1,0 +1,256 @@
+//! libnccl_ep's table.
+//!
+//! Checks follow the order and the codes of the vendor's library; a failure that kills the process
+//! or worse there is an error here, with its [`FailureClass`](crate::FailureClass) on the side.
+
+mod combine;
+mod combine_ht;
+mod combine_ll;
+mod dispatch;
+mod dispatch_ht;
+mod dispatch_ll;
+mod environment;
+mod geometry;
+mod group;
+mod handle;
+mod mask;
+mod numerics;
+mod routing;
+mod structs;
+mod tensor;
+mod topk;
+mod update;
+
+use core::ffi::{c_int, c_uint};
+
+use nccl_ep_sys::{
+    EpApi, NCCL_EP_VERSION_CODE, ncclEpCombineConfig_t, ncclEpCombineInputs_t,
+    ncclEpCombineOutputs_t, ncclEpCompleteConfig_t, ncclEpDispatchConfig_t, ncclEpDispatchInputs_t,
+    ncclEpDispatchOutputs_t, ncclEpGroup_t, ncclEpGroupConfig_t, ncclEpHandle_t,
+    ncclEpHandleConfig_t, ncclEpLayout_t, ncclEpLayoutInfo_t, ncclEpTensor_t,
+    ncclEpTensorAllocConfig_t,
+};
+use nccl_ext_core::raw::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclResult_t};
+
+use crate::entry::entry;
+use crate::nccl::store;
+use crate::refusal::{FailureClass, Outcome};
+
+/// The version whose behaviour this is.
+pub(crate) const VERSION: c_int = NCCL_EP_VERSION_CODE as c_int;
+
+pub(crate) const TABLE: EpApi = EpApi {
+    ncclEpGetVersion: get_version,
+    ncclEpTensorAlloc: tensor_alloc,
+    ncclEpTensorDestroy: tensor_destroy,
+    ncclEpCreateGroup: create_group,
+    ncclEpGroupDestroy: group_destroy,
+    ncclEpHandleMemSize: handle_mem_size,
+    ncclEpInitHandle: init_handle,
+    ncclEpUpdateHandle: update_handle,
+    ncclEpCreateHandle: create_handle,
+    ncclEpHandleDestroy: handle_destroy,
+    ncclEpDispatch: dispatch,
+    ncclEpCombine: combine,
+    ncclEpComplete: complete,
+    ncclEpMaskQuery: mask_query,
+    ncclEpMaskUpdate: mask_update,
+    ncclEpMaskClean: mask_clean,
+    ncclEpGetAsyncError: get_async_error,
+    ncclEpErrorClear: error_clear,
+};
+
+unsafe extern "C" fn get_version(version: *mut c_int) -> ncclResult_t {
+    entry("ncclEpGetVersion", |_| {
+        // SAFETY: the C contract: NULL or writable.
+        unsafe { store(version, "version", VERSION) }
+    })
+}
+
+unsafe extern "C" fn tensor_alloc(
+    tensor: *mut *mut ncclEpTensor_t,
+    ndim: c_uint,
+    datatype: ncclDataType_t,
+    sizes: *const usize,
+    config: *const ncclEpTensorAllocConfig_t,
+) -> ncclResult_t {
+    entry("ncclEpTensorAlloc", |_| {
+        // SAFETY: the C contract.
+        unsafe { tensor::alloc(tensor, ndim, datatype, sizes, config) }
+    })
+}
+
+unsafe extern "C" fn tensor_destroy(tensor: *mut ncclEpTensor_t) -> ncclResult_t {
+    entry("ncclEpTensorDestroy", |_| {
+        // SAFETY: the C contract.
+        unsafe { tensor::destroy(tensor) }
+    })
+}
+
+unsafe extern "C" fn create_group(
+    ep_group: *mut ncclEpGroup_t,
+    comm: ncclComm_t,
+    config: *const ncclEpGroupConfig_t,
+) -> ncclResult_t {
+    entry("ncclEpCreateGroup", |scope| {
+        // SAFETY: the C contract.
+        unsafe { group::create(scope, ep_group, comm, config) }
+    })
+}
+
+unsafe extern "C" fn group_destroy(ep_group: ncclEpGroup_t) -> ncclResult_t {
+    entry("ncclEpGroupDestroy", |scope| {
+        // SAFETY: the C contract.
+        unsafe { group::destroy(scope, ep_group) }
+    })
+}
+
+unsafe extern "C" fn handle_mem_size(
+    ep_group: ncclEpGroup_t,
+    layout: ncclEpLayout_t,
+    config: *const ncclEpHandleConfig_t,
+    size_out: *mut usize,
+    num_topk: c_int,
+) -> ncclResult_t {
+    entry("ncclEpHandleMemSize", |_| {
+        // SAFETY: the C contract.
+        unsafe { handle::memory_size(ep_group, layout, config, size_out, num_topk) }
+    })
+}
+
+unsafe extern "C" fn init_handle(
+    handle: *mut ncclEpHandle_t,
+    ep_group: ncclEpGroup_t,
+    layout: ncclEpLayout_t,
+    config: *const ncclEpHandleConfig_t,
+    num_topk: c_int,
+    handle_mem: *const ncclEpTensor_t,
+) -> ncclResult_t {
+    entry("ncclEpInitHandle", |scope| {
+        // SAFETY: the C contract.
+        unsafe { handle::init(scope, handle, ep_group, layout, config, num_topk, handle_mem) }
+    })
+}
+
+unsafe extern "C" fn update_handle(
+    handle: ncclEpHandle_t,
+    topk_idx: *const ncclEpTensor_t,
+    layout_info: *const ncclEpLayoutInfo_t,
+    _stream: cudaStream_t,
+) -> ncclResult_t {
+    entry("ncclEpUpdateHandle", |scope| {
+        // SAFETY: the C contract.
+        unsafe { update::update(scope, handle, topk_idx, layout_info) }
+    })
+}
+
+unsafe extern "C" fn create_handle(
+    handle: *mut ncclEpHandle_t,
+    ep_group: ncclEpGroup_t,
+    layout: ncclEpLayout_t,
+    topk_idx: *const ncclEpTensor_t,
+    layout_info: *const ncclEpLayoutInfo_t,
+    config: *const ncclEpHandleConfig_t,
+    _stream: cudaStream_t,
+) -> ncclResult_t {
+    entry("ncclEpCreateHandle", |scope| {
+        // SAFETY: the C contract.
+        unsafe { update::create(scope, handle, ep_group, layout, topk_idx, layout_info, config) }
+    })
+}
+
+unsafe extern "C" fn handle_destroy(handle: ncclEpHandle_t) -> ncclResult_t {
+    entry("ncclEpHandleDestroy", |_| {
+        // SAFETY: the C contract.
+        unsafe { handle::destroy(handle) }
+    })
+}
+
+unsafe extern "C" fn dispatch(
+    handle: ncclEpHandle_t,
+    inputs: *const ncclEpDispatchInputs_t,
+    outputs: *const ncclEpDispatchOutputs_t,
+    layout_info: *const ncclEpLayoutInfo_t,
+    config: *const ncclEpDispatchConfig_t,
+    _stream: cudaStream_t,
+) -> ncclResult_t {
+    entry("ncclEpDispatch", |scope| {
+        // SAFETY: the C contract.
+        unsafe { dispatch::dispatch(scope, handle, inputs, outputs, layout_info, config) }
+    })
+}
+
+unsafe extern "C" fn combine(
+    handle: ncclEpHandle_t,
+    inputs: *const ncclEpCombineInputs_t,
+    outputs: *const ncclEpCombineOutputs_t,
+    config: *const ncclEpCombineConfig_t,
+    _stream: cudaStream_t,
+) -> ncclResult_t {
+    entry("ncclEpCombine", |scope| {
+        // SAFETY: the C contract.
+        unsafe { combine::combine(scope, handle, inputs, outputs, config) }
+    })
+}
+
+unsafe extern "C" fn complete(
+    handle: ncclEpHandle_t,
+    config: *const ncclEpCompleteConfig_t,
+    _stream: cudaStream_t,
+) -> ncclResult_t {
+    entry("ncclEpComplete", |_| {
+        // SAFETY: the C contract.
+        unsafe {
+            structs::optional(config, "config")?;
+            handle::live(handle, FailureClass::UndefinedBehaviour)?.view()?;
+        }
+        Ok(())
+    })
+}
+
+/// The mask functions, all alike so far.
+///
+/// # Safety
+/// `ep_group` is NULL or live.
+unsafe fn mask(call: &'static str, ep_group: ncclEpGroup_t) -> ncclResult_t {
+    entry(call, |_| -> Outcome {
+        // SAFETY: this function's contract.
+        unsafe { mask::refuse(ep_group) }
+    })
+}
+
+unsafe extern "C" fn mask_query(
+    ep_group: ncclEpGroup_t,
+    _mask_status: *mut c_int,
+    _stream: cudaStream_t,
+) -> ncclResult_t {
+    // SAFETY: the C contract.
+    unsafe { mask("ncclEpMaskQuery", ep_group) }
+}
+
+unsafe extern "C" fn mask_update(
+    ep_group: ncclEpGroup_t,
+    _mask: *const c_int,
+    _stream: cudaStream_t,
+) -> ncclResult_t {
+    // SAFETY: the C contract.
+    unsafe { mask("ncclEpMaskUpdate", ep_group) }
+}
+
+unsafe extern "C" fn mask_clean(ep_group: ncclEpGroup_t, _stream: cudaStream_t) -> ncclResult_t {
+    // SAFETY: the C contract.
+    unsafe { mask("ncclEpMaskClean", ep_group) }
+}
+
+unsafe extern "C" fn get_async_error(
+    ep_group: ncclEpGroup_t,
+    _error_out: *mut c_int,
+) -> ncclResult_t {
+    // SAFETY: the C contract.
+    unsafe { mask("ncclEpGetAsyncError", ep_group) }
+}
+
+unsafe extern "C" fn error_clear(ep_group: ncclEpGroup_t) -> ncclResult_t {
+    // SAFETY: the C contract.
+    unsafe { mask("ncclEpErrorClear", ep_group) }
+}

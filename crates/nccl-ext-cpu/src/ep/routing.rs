@@ -1,0 +1,364 @@
+//! Which row goes where: the normative model of high throughput (EP 3.5.3, 4.12) as pure functions.
+//!
+//! Each rank sorts out its own tokens ([`Routes`]); from everybody's counts it then knows the slot
+//! of each of its rows on the receiving ranks, and what it will receive ([`Placement`]). Nothing
+//! but counts has to be compared across ranks, because slots follow (source rank, token).
+
+/// No slot: the row or copy is not delivered.
+pub(super) const NOWHERE: u32 = u32::MAX;
+
+/// One token on its way to one rank.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) rank: u32,
+    /// Its copies: `first..first + count` of [`Routes::copies`].
+    pub(super) first: u32,
+    pub(super) count: u32,
+}
+
+/// One token on its way to one expert.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Copy {
+    /// The global expert.
+    pub(super) expert: u32,
+    /// The first position in the token's top-k list that names it.
+    pub(super) k: u32,
+}
+
+/// Where one rank's tokens go. Duplicate experts of a token collapse.
+#[derive(Debug, Default)]
+pub(super) struct Routes {
+    local_experts: usize,
+    /// Rows of token `t`: `token_rows[t]..token_rows[t + 1]`.
+    token_rows: Vec<u32>,
+    /// By token, then destination.
+    rows: Vec<Row>,
+    /// By token, then expert.
+    copies: Vec<Copy>,
+    /// Rows for each rank, copies for each expert.
+    per_rank: Vec<u32>,
+    per_expert: Vec<u32>,
+    /// Most copies of one row.
+    widest: u32,
+}
+
+impl Routes {
+    /// Sorts out `ids`, `topk` a token; negative ids are no expert.
+    ///
+    /// Every id is below `ranks * local_experts`.
+    pub(super) fn build(
+        &mut self,
+        ids: impl ExactSizeIterator<Item = i64>,
+        topk: usize,
+        ranks: usize,
+        local_experts: usize,
+    ) {
+        self.local_experts = local_experts;
+        self.widest = 0;
+        self.token_rows.clear();
+        self.rows.clear();
+        self.copies.clear();
+        reset(&mut self.per_rank, ranks);
+        reset(&mut self.per_expert, ranks * local_experts);
+        self.token_rows.reserve(ids.len() / topk.max(1) + 1);
+        self.rows.reserve(ids.len());
+        self.copies.reserve(ids.len());
+        self.token_rows.push(0);
+        let mut begin = 0;
+        for (i, id) in ids.enumerate() {
+            let k = i % topk;
+            if let Ok(expert) = u32::try_from(id) {
+                self.insert(begin, Copy { expert, k: k as u32 });
+            }
+            if k + 1 == topk {
+                self.close_token(begin);
+                begin = self.copies.len();
+            }
+        }
+    }
+
+    /// Keeps the copies of the token sorted by expert, each expert once.
+    fn insert(&mut self, begin: usize, copy: Copy) {
+        let token = &self.copies[begin..];
+        let place = token.partition_point(|other| other.expert < copy.expert);
+        if token.get(place).is_none_or(|other| other.expert != copy.expert) {
+            self.copies.insert(begin + place, copy);
+        }
+    }
+
+    fn close_token(&mut self, begin: usize) {
+        for (i, copy) in self.copies.iter().enumerate().skip(begin) {
+            self.per_expert[copy.expert as usize] += 1;
+            let rank = copy.expert / self.local_experts as u32;
+            match self.rows.last_mut() {
+                Some(row) if row.rank == rank && row.first as usize >= begin => row.count += 1,
+                _ => {
+                    self.rows.push(Row { rank, first: i as u32, count: 1 });
+                    self.per_rank[rank as usize] += 1;
+                }
+            }
+            let count = self.rows.last().map_or(0, |row| row.count);
+            self.widest = self.widest.max(count);
+        }
+        self.token_rows.push(self.rows.len() as u32);
+    }
+
+    pub(super) fn tokens(&self) -> usize {
+        self.token_rows.len().saturating_sub(1)
+    }
+
+    /// Indices of the rows of a token.
+    pub(super) fn rows_of(&self, token: usize) -> std::ops::Range<usize> {
+        self.token_rows[token] as usize..self.token_rows[token + 1] as usize
+    }
+
+    pub(super) fn row(&self, index: usize) -> Row {
+        self.rows[index]
+    }
+
+    pub(super) fn copies_of(&self, row: Row) -> &[Copy] {
+        &self.copies[row.first as usize..][..row.count as usize]
+    }
+}
+
+fn reset(counts: &mut Vec<u32>, len: usize) {
+    counts.clear();
+    counts.resize(len, 0);
+}
+
+/// How rows are placed; equal on all ranks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Rules {
+    pub(super) expert_major: bool,
+    /// Expert-major rows are received in the order of [`flat`](Placement::flat_slot) first, so
+    /// that what does not fit there is lost for all its experts (EP 4.12).
+    pub(super) permute: bool,
+    /// Rows each expert's zone is a multiple of; 0 and 1 are none.
+    pub(super) alignment: u64,
+    /// Rows that a rank can receive.
+    pub(super) budget: u64,
+    /// Whether what exceeds the budget is dropped; otherwise it is an error.
+    pub(super) drop: bool,
+}
+
+impl Rules {
+    fn padded(&self, count: u64) -> u64 {
+        if self.alignment <= 1 {
+            return count;
+        }
+        count.checked_next_multiple_of(self.alignment).unwrap_or(u64::MAX)
+    }
+}
+
+/// One zone of an expert-major receive buffer.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Zone {
+    /// First row, not clamped.
+    pub(super) base: u64,
+    /// Rows in use, clamped to the budget when dropping.
+    pub(super) active: u64,
+    /// Rows with padding, not clamped.
+    pub(super) padded: u64,
+}
+
+/// Where the rows of an update go, as one rank knows it.
+#[derive(Debug, Default)]
+pub(super) struct Placement {
+    /// Of each of this rank's rows: its slot on the receiving rank, in the order of arrival.
+    pub(super) flat_slot: Vec<u32>,
+    /// Of each of this rank's copies: its slot on the receiving rank, expert-major.
+    pub(super) copy_slot: Vec<u32>,
+    /// Rows each rank would receive without a limit.
+    pub(super) flat_totals: Vec<u64>,
+    pub(super) zone_totals: Vec<u64>,
+    /// Tokens that this rank receives for each of its experts, without those lost to FLAT
+    /// overflow.
+    pub(super) flat_counts: Vec<u64>,
+    /// This rank's zones.
+    pub(super) zones: Vec<Zone>,
+    /// Most copies of one row of any rank.
+    pub(super) widest: u32,
+    /// For `place`: next slot of each rank and of each expert.
+    next_flat: Vec<u64>,
+    next_copy: Vec<u64>,
+}
+
+impl Placement {
+    /// Places rank `me`'s rows. `peers` are everybody's routes, by rank.
+    pub(super) fn place(&mut self, me: usize, peers: &[&Routes], rules: &Rules) {
+        let (ranks, local) = (peers.len(), peers[me].local_experts);
+        self.widest = peers.iter().map(|routes| routes.widest).max().unwrap_or(0);
+        let sum = |of: &dyn Fn(&Routes) -> u32, peers: &[&Routes]| {
+            peers.iter().map(|routes| u64::from(of(routes))).sum::<u64>()
+        };
+        self.flat_totals.clear();
+        self.next_flat.clear();
+        for d in 0..ranks {
+            self.flat_totals.push(sum(&|routes| routes.per_rank[d], peers));
+            self.next_flat.push(sum(&|routes| routes.per_rank[d], &peers[..me]));
+        }
+        self.zone_totals.clear();
+        self.zones.clear();
+        self.next_copy.clear();
+        for d in 0..ranks {
+            let mut base = 0_u64;
+            for expert in d * local..(d + 1) * local {
+                let count = sum(&|routes| routes.per_expert[expert], peers);
+                let padded = rules.padded(count);
+                let before = sum(&|routes| routes.per_expert[expert], &peers[..me]);
+                self.next_copy.push(base.saturating_add(before));
+                if d == me {
+                    let room = rules.budget.saturating_sub(base);
+                    let active = if rules.drop { count.min(room) } else { count };
+                    self.zones.push(Zone { base, active, padded });
+                }
+                base = base.saturating_add(padded);
+            }
+            self.zone_totals.push(base);
+        }
+        self.place_own(peers[me], rules);
+        self.count_flat(me, peers, rules);
+    }
+
+    fn place_own(&mut self, routes: &Routes, rules: &Rules) {
+        let limit = if rules.drop { rules.budget } else { u64::MAX };
+        let slot = |slot: u64| u32::try_from(slot).ok().filter(|_| slot < limit);
+        self.flat_slot.clear();
+        self.copy_slot.clear();
+        for row in &routes.rows {
+            let next = &mut self.next_flat[row.rank as usize];
+            let flat = slot(*next).unwrap_or(NOWHERE);
+            *next += 1;
+            self.flat_slot.push(flat);
+            let lost = rules.permute && flat == NOWHERE;
+            for copy in routes.copies_of(*row) {
+                let next = &mut self.next_copy[copy.expert as usize];
+                let place = slot(*next).filter(|_| !lost).unwrap_or(NOWHERE);
+                *next = next.saturating_add(1);
+                self.copy_slot.push(place);
+            }
+        }
+    }
+
+    fn count_flat(&mut self, me: usize, peers: &[&Routes], rules: &Rules) {
+        let local = peers[me].local_experts;
+        self.flat_counts.clear();
+        self.flat_counts.resize(local, 0);
+        let mut room = if rules.drop { rules.budget } else { u64::MAX };
+        for routes in peers {
+            let rows = u64::from(routes.per_rank[me]);
+            if rows <= room {
+                let mine = &routes.per_expert[me * local..][..local];
+                for (total, &count) in self.flat_counts.iter_mut().zip(mine) {
+                    *total += u64::from(count);
+                }
+            } else {
+                let mine = routes.rows.iter().filter(|row| row.rank as usize == me);
+                for row in mine.take(usize::try_from(room).unwrap_or(usize::MAX)) {
+                    for copy in routes.copies_of(*row) {
+                        self.flat_counts[copy.expert as usize - me * local] += 1;
+                    }
+                }
+            }
+            room = room.saturating_sub(rows);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn routes(ids: &[[i64; 2]], ranks: usize, local: usize) -> Routes {
+        let mut routes = Routes::default();
+        routes.build(ids.as_flattened().iter().copied(), 2, ranks, local);
+        routes
+    }
+
+    const FREE: Rules =
+        Rules { expert_major: true, permute: true, alignment: 0, budget: 16, drop: false };
+
+    /// The fixture G2 of EP 9.0.
+    fn g2() -> [Routes; 2] {
+        [
+            routes(&[[0, 2], [3, 1], [1, 0], [-1, -1]], 2, 2),
+            routes(&[[2, -1], [3, 3], [0, 1], [2, 3]], 2, 2),
+        ]
+    }
+
+    fn place(me: usize, routes: &[Routes], rules: &Rules) -> Placement {
+        let mut placement = Placement::default();
+        placement.place(me, &routes.iter().collect::<Vec<_>>(), rules);
+        placement
+    }
+
+    #[test]
+    fn duplicates_collapse_to_their_first_position() {
+        let routes = routes(&[[3, 3], [-5, 0]], 2, 2);
+        assert_eq!(routes.tokens(), 2);
+        let row = routes.row(routes.rows_of(0).start);
+        assert_eq!(routes.copies_of(row), [Copy { expert: 3, k: 0 }]);
+        assert_eq!(routes.copies_of(routes.row(1)), [Copy { expert: 0, k: 1 }]);
+    }
+
+    #[test]
+    fn copies_of_a_token_ascend_and_rows_group_them_by_rank() {
+        let routes = routes(&[[3, 1], [1, 0]], 2, 2);
+        assert_eq!(routes.rows_of(0), 0..2);
+        assert_eq!(routes.rows_of(1), 2..3);
+        assert_eq!(routes.row(2), Row { rank: 0, first: 2, count: 2 });
+        assert_eq!(routes.widest, 2);
+    }
+
+    #[test]
+    fn g2_flat_slots_follow_source_and_token() {
+        let routes = g2();
+        let from_0 = place(0, &routes, &FREE);
+        assert_eq!(from_0.flat_totals, [4, 5]);
+        // Tokens 1, 2, 3 of rank 0: to ranks 0 and 1, 0 and 1, 0.
+        assert_eq!(from_0.flat_slot, [0, 0, 1, 1, 2]);
+        let from_1 = place(1, &routes, &FREE);
+        assert_eq!(from_1.flat_slot, [2, 3, 3, 4]);
+        assert_eq!(from_1.flat_counts, [3, 3]);
+    }
+
+    #[test]
+    fn g2_zones_with_alignment_4() {
+        let rules = Rules { alignment: 4, ..FREE };
+        let placement = place(0, &g2(), &rules);
+        assert_eq!(placement.zone_totals, [8, 8]);
+        let zone = |base| Zone { base, active: 3, padded: 4 };
+        assert_eq!(placement.zones, [zone(0), zone(4)]);
+    }
+
+    #[test]
+    fn an_empty_expert_reserves_nothing() {
+        let all = [routes(&[[0, 2], [0, -1]], 1, 3)];
+        let placement = place(0, &all, &Rules { alignment: 4, ..FREE });
+        let bases: Vec<_> = placement.zones.iter().map(|zone| (zone.base, zone.padded)).collect();
+        assert_eq!(bases, [(0, 4), (4, 0), (4, 4)]);
+    }
+
+    #[test]
+    fn flat_overflow_loses_the_end_of_the_order_and_its_counts() {
+        let all = [routes(&[[0, 1], [0, -1]], 1, 4), routes(&[[1, 0]; 0], 1, 4)];
+        let one = [&all[0]];
+        let mut placement = Placement::default();
+        let rules = Rules { budget: 1, drop: true, expert_major: false, ..FREE };
+        placement.place(0, &one, &rules);
+        assert_eq!(placement.flat_slot, [0, NOWHERE]);
+        assert_eq!(placement.flat_counts, [1, 1, 0, 0]);
+        assert_eq!(placement.flat_totals, [2]);
+    }
+
+    #[test]
+    fn permute_loses_a_token_for_all_experts_and_dup_only_copies() {
+        let all = [routes(&[[0, 1], [0, 1]], 1, 2)];
+        let rules = Rules { budget: 3, drop: true, ..FREE };
+        assert_eq!(place(0, &all, &rules).copy_slot, [0, 2, 1, NOWHERE]);
+        let rules = Rules { budget: 1, drop: true, ..FREE };
+        assert_eq!(place(0, &all, &rules).copy_slot, [0, NOWHERE, NOWHERE, NOWHERE]);
+        let rules = Rules { budget: 2, drop: true, permute: false, ..FREE };
+        assert_eq!(place(0, &all, &rules).copy_slot, [0, NOWHERE, 1, NOWHERE]);
+    }
+}

@@ -1,0 +1,45 @@
+//! A backend without GPUs.
+//!
+//! Ranks are threads of one process and host memory is device memory. Streams are ignored: every
+//! call is complete when it returns, except that a staged send copies and does not wait.
+//! [`backend`] gives the same function tables as the native libraries do, so a program written
+//! against `nccl-ep` runs on either; results follow the vendor's order and rounding bit for bit
+//! where the GPU library is deterministic.
+//!
+//! ```
+//! use nccl_ext_core::{Error, Reduction, Stream};
+//! use nccl_ext_cpu::{CpuConfig, run_ranks};
+//!
+//! let sums = run_ranks(4, &CpuConfig::new(), |comm| {
+//!     let mut sum = [0_i32];
+//!     comm.all_reduce(&[comm.rank() as i32], &mut sum, Reduction::Sum, Stream::DEFAULT)?;
+//!     Ok::<_, Error>(sum[0])
+//! });
+//! assert!(sums.into_iter().all(|sum| sum.is_ok_and(|sum| sum == 6)));
+//! ```
+//!
+//! # Where it differs from the GPU libraries
+//!
+//! * Where the vendor's code aborts, throws, exits, traps or is undefined, this backend returns a
+//!   code; [`last_refusal`] says which of these it would have been.
+//! * A rank that waits for one that never comes gets an error after [`CpuConfig::timeout`]; one
+//!   that waits for a rank that failed, panicked or left gets [`Error::PeerFailed`] at once.
+//! * Where the GPU's order of rows is unspecified (low latency) rows come in the order of source
+//!   rank and token.
+//!
+//! [`Error::PeerFailed`]: nccl_ext_core::Error::PeerFailed
+
+mod backend;
+mod config;
+mod driver;
+mod entry;
+mod ep;
+mod nccl;
+mod ranks;
+mod refusal;
+mod world;
+
+pub use backend::backend;
+pub use config::{CpuConfig, unique_id};
+pub use ranks::{RankFailure, run_ranks};
+pub use refusal::{FailureClass, last_refusal};

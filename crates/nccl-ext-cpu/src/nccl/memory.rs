@@ -1,0 +1,64 @@
+//! Memory that windows can be made of.
+
+use core::ffi::c_void;
+use std::alloc::Layout;
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use nccl_ext_core::raw::{NCCL_WIN_REQUIRED_ALIGNMENT, ncclResult_t};
+
+use crate::entry::entry;
+use crate::refusal::{FailureClass, Refusal, require};
+
+/// Layouts by address: `ncclMemFree` is not told the size.
+static ALLOCATED: Mutex<BTreeMap<usize, Layout>> = Mutex::new(BTreeMap::new());
+
+/// The memory is not zeroed.
+pub(super) unsafe extern "C" fn alloc(out: *mut *mut c_void, size: usize) -> ncclResult_t {
+    entry("ncclMemAlloc", |_| {
+        require(!out.is_null(), || Refusal::null(FailureClass::Return, "ptr"))?;
+        let refusal = || {
+            Refusal::argument(
+                FailureClass::Return,
+                "size",
+                "there is memory for it",
+                "less",
+                format_args!("{size} bytes"),
+            )
+            .with_code(ncclResult_t::ncclSystemError)
+        };
+        let align = NCCL_WIN_REQUIRED_ALIGNMENT as usize;
+        let layout = Layout::from_size_align(size.max(1), align).map_err(|_| refusal())?;
+        // SAFETY: the size is not zero.
+        let memory = unsafe { std::alloc::alloc(layout) };
+        require(!memory.is_null(), refusal)?;
+        let address = memory.expose_provenance();
+        ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner).insert(address, layout);
+        // SAFETY: the C contract: writable.
+        unsafe { out.write(memory.cast()) };
+        Ok(())
+    })
+}
+
+pub(super) unsafe extern "C" fn free(memory: *mut c_void) -> ncclResult_t {
+    entry("ncclMemFree", |_| {
+        if memory.is_null() {
+            return Ok(());
+        }
+        let mut allocated = ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner);
+        let layout = allocated.remove(&memory.addr()).ok_or_else(|| {
+            Refusal::argument(
+                FailureClass::Return,
+                "ptr",
+                "the memory came from ncclMemAlloc and is freed once",
+                "such memory",
+                format_args!("{memory:p}"),
+            )
+        })?;
+        drop(allocated);
+        // SAFETY: the entry said that this address was allocated with this layout, and removing
+        // it made this call the only one to free it.
+        unsafe { std::alloc::dealloc(memory.cast(), layout) };
+        Ok(())
+    })
+}
