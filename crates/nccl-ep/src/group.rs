@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use nccl_ep_sys::{EpApi, LIBRARY, ncclEpGroup_t};
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::device::{DeviceScope, sm_count};
+use nccl_ext_core::device::sm_count;
 use nccl_ext_core::raw::ncclResult_t;
 use nccl_ext_core::{Backend, Comm, Error, Refused, Result, Scope};
 
@@ -174,7 +174,7 @@ impl Group {
         raw_config.timeout_ns = whole_milliseconds(config.timeout_ns);
         let mut raw = core::ptr::null_mut();
         let created = {
-            let _device = DeviceScope::enter(backend, comm.device())?;
+            let _device = comm.activate()?;
             let _calls = comm.lock();
             // SAFETY: `raw` and the configuration outlive the call, the communicator lives, its
             // device is current, and the rules above hold.
@@ -245,7 +245,7 @@ impl Group {
         let topk = self.checked_topk(layout, config, topk)?;
         let raw_config = config.to_raw();
         let mut size = 0;
-        let _device = DeviceScope::enter(inner.backend(), inner.comm.device())?;
+        let _device = inner.comm.activate()?;
         let _calls = inner.comm.lock();
         // SAFETY: the group lives, `size` and the configuration outlive the call, `topk` is
         // positive.
@@ -303,7 +303,7 @@ impl Group {
         };
         inner.in_step().map_err(Refused::lost)?;
         let destroyed = {
-            let scope = DeviceScope::enter(inner.backend(), inner.comm.device());
+            let scope = inner.comm.activate();
             let _device = scope.map_err(Refused::lost)?;
             let _calls = inner.comm.lock();
             // SAFETY: the last owner gives up a live group without handles.

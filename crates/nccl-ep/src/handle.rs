@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use nccl_ep_sys::{ncclEpHandle_t, ncclEpLayoutInfo_t};
 use nccl_ext_core::binding::{BindingStruct, VersionedStruct};
-use nccl_ext_core::device::DeviceScope;
 use nccl_ext_core::{
     DataType, DeviceBuffer, DeviceBufferMut, Error, Refused, Result, Scope, Stream,
 };
@@ -75,7 +74,7 @@ impl Group {
         let raw_config = config.to_raw();
         let mut descriptor = Descriptor::empty();
         let mut raw = core::ptr::null_mut();
-        let _device = DeviceScope::enter(inner.backend(), inner.comm.device())?;
+        let _device = inner.comm.activate()?;
         let calls = inner.comm.lock();
         // SAFETY: the group lives, all pointers outlive the call, the memory stays with the handle.
         let code = unsafe {
@@ -123,7 +122,7 @@ impl Group {
         let mut descriptor = Descriptor::empty();
         let mut info = InfoDescriptors::empty();
         let info = info.bind(layout_info.filter(|_| handle.place_is_ht()));
-        let _device = DeviceScope::enter(inner.backend(), inner.comm.device())?;
+        let _device = inner.comm.activate()?;
         let calls = inner.comm.lock();
         // SAFETY: the group lives, all pointers outlive the call, the tensors passed the rules.
         let code = unsafe {
@@ -182,7 +181,7 @@ impl Group {
 
 /// A captured graph replays addresses, and making a handle allocates.
 fn refuse_capture(group: &Inner, stream: Stream<'_>) -> Result<()> {
-    if stream.is_capturing(group.backend())? {
+    if stream.is_capturing(&group.comm)? {
         return Err(Error::Invalid {
             argument: "stream",
             rule: "handles are not made inside a graph capture",
@@ -250,6 +249,8 @@ impl Handle {
         let mut info = InfoDescriptors::empty();
         // Low latency takes layout information at dispatch only (EP 3.5.1).
         let info = info.bind(layout_info.filter(|_| self.place_is_ht()));
+        let device = self.group.comm.activate();
+        let _device = self.settle_update(device)?;
         let calls = self.group.comm.lock();
         // SAFETY: the handle lives, all pointers outlive the call, the tensors passed the rules and
         // their memory stays valid until enqueued work is done.
@@ -348,7 +349,7 @@ impl Handle {
         if raw.is_null() {
             return Ok(());
         }
-        let _device = DeviceScope::enter(self.group.backend(), self.group.comm.device())?;
+        let _device = self.group.comm.activate()?;
         let _calls = self.group.comm.lock();
         // SAFETY: a live handle of a live group, given up here. Library memory is freed by a
         // synchronising free, the caller's by its owner after enqueued work.

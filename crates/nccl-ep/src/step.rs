@@ -231,7 +231,7 @@ impl DispatchCall<'_> {
             counters: [None; 3],
         };
         rules::check(call::DISPATCH, |broken| broken(&facts))?;
-        if geometry.eager && stream.is_capturing(handle.group.backend())? {
+        if geometry.eager && stream.is_capturing(&handle.group.comm)? {
             return Err(Error::Invalid {
                 argument: "stream",
                 rule: "an eager dispatch reads its count on the host, which a graph cannot",
@@ -262,6 +262,7 @@ impl DispatchCall<'_> {
         let info = info.filter(|info| !handle.place_is_ht() || kind_asked_for(info));
         let info = descriptors.bind(info);
         let raw_config = config.to_raw();
+        let _device = group.comm.activate()?;
         let calls = group.comm.lock();
         // SAFETY: handle and group live, all pointers outlive the call, every tensor passed the
         // rules, and its owner keeps the memory valid until enqueued work is done.
@@ -335,6 +336,7 @@ impl CombineCall<'_> {
         let routing = view(&inputs.routing_weights).or(view_mut(&outputs.topk_weights));
         raw_outputs.topk_weights = weights.bind(routing);
         let raw_config = config.to_raw();
+        let _device = group.comm.activate()?;
         let calls = group.comm.lock();
         // SAFETY: as in `DispatchCall::run`. The library only reads the routing weights, so a
         // shared borrow behind the output's pointer is enough.

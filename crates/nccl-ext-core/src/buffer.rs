@@ -8,7 +8,6 @@ use std::ptr::NonNull;
 use crate::backend::{Backend, MemorySpace};
 use crate::comm::Comm;
 use crate::data_type::{DataType, Element};
-use crate::device::DeviceScope;
 use crate::driver;
 use crate::error::{Error, Result, Scope};
 use crate::stream::Stream;
@@ -130,7 +129,7 @@ impl<T: Element> Buffer<T> {
             scope: Scope::Local,
         })?;
         let backend = comm.backend();
-        let _device = DeviceScope::enter(backend, comm.device())?;
+        let _device = comm.activate()?;
         let mut ptr = core::ptr::null_mut();
         // SAFETY: `ptr` outlives the call. NCCL refuses nothing but a size it cannot allocate;
         // empty buffers take one byte so that their pointer is theirs alone.
@@ -183,12 +182,12 @@ impl<T: Element> Buffer<T> {
         if self.is_empty() {
             return Ok(());
         }
-        let _device = DeviceScope::enter(backend, self.comm.device())?;
+        let _device = self.comm.activate()?;
         let call = driver::required(backend, backend.driver().fill, NAME)?;
         let to = self.ptr.as_ptr() as u64;
         // SAFETY: the range is this buffer's, borrowed mutably.
         driver::check(backend, NAME, unsafe { call(to, value, self.bytes(), stream.as_raw()) })?;
-        stream.synchronize(backend)
+        stream.synchronize(&self.comm)
     }
 
     /// Copies `data` to the front of the buffer, after the stream's earlier work, and waits for it.
@@ -202,13 +201,13 @@ impl<T: Element> Buffer<T> {
         if data.is_empty() {
             return Ok(());
         }
-        let _device = DeviceScope::enter(backend, self.comm.device())?;
+        let _device = self.comm.activate()?;
         let call = driver::required(backend, backend.driver().copy_to_device, NAME)?;
         let (to, from) = (self.ptr.as_ptr() as u64, data.as_ptr().cast());
         // SAFETY: both ranges hold `data.len()` elements; `data` is borrowed until the copy is done.
         let code = unsafe { call(to, from, size_of_val(data), stream.as_raw()) };
         driver::check(backend, NAME, code)?;
-        stream.synchronize(backend)
+        stream.synchronize(&self.comm)
     }
 
     /// Copies the front of the buffer to `data`, after the stream's earlier work, and waits for it.
@@ -222,7 +221,7 @@ impl<T: Element> Buffer<T> {
         if data.is_empty() {
             return Ok(());
         }
-        let _device = DeviceScope::enter(backend, self.comm.device())?;
+        let _device = self.comm.activate()?;
         let call = driver::required(backend, backend.driver().copy_to_host, NAME)?;
         let from = self.ptr.as_ptr() as u64;
         // SAFETY: both ranges hold `data.len()` elements; `data` is borrowed until the copy is
@@ -230,7 +229,7 @@ impl<T: Element> Buffer<T> {
         let code =
             unsafe { call(data.as_mut_ptr().cast(), from, size_of_val(data), stream.as_raw()) };
         driver::check(backend, NAME, code)?;
-        stream.synchronize(backend)
+        stream.synchronize(&self.comm)
     }
 
     /// All elements, as [`read_into`](Self::read_into) gives them.
@@ -280,7 +279,7 @@ unsafe impl<T: Element> DeviceBufferMut for Buffer<T> {
 impl<T: Element> Drop for Buffer<T> {
     fn drop(&mut self) {
         let backend = self.comm.backend();
-        let scope = DeviceScope::enter(backend, self.comm.device());
+        let scope = self.comm.activate();
         let waited = scope.as_ref().map_err(Clone::clone).and_then(|scope| scope.synchronize());
         if let Err(error) = waited {
             // Freeing memory that a kernel may still write is worse than keeping it.

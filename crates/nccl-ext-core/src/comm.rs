@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::backend::{Backend, MemorySpace};
 use crate::buffer::{DeviceBuffer, DeviceBufferMut, RawBuffer};
+use crate::device::{Context, DeviceScope};
 use crate::error::{Error, Refused, Result, Scope};
 use crate::raw::{ncclComm_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
 use crate::stream::Stream;
@@ -86,6 +87,7 @@ struct Inner {
     /// Held over each native call: NCCL allows one thread at a time on a communicator, and the
     /// extensions run collectives of their own on it.
     calls: Mutex<()>,
+    context: OnceLock<Context>,
     doomed: AtomicBool,
 }
 
@@ -132,6 +134,22 @@ impl Comm {
         unsafe { Self::from_raw(backend, raw) }
     }
 
+    /// As [`init_rank`](Self::init_rank), on the device of that ordinal: it is made current for the
+    /// call, and the caller's again afterwards.
+    ///
+    /// # Errors
+    /// As [`init_rank`](Self::init_rank), and what the driver reports.
+    pub fn init_rank_on(
+        backend: Backend,
+        device: i32,
+        size: usize,
+        id: &UniqueId,
+        rank: usize,
+    ) -> Result<Self> {
+        let _device = DeviceScope::enter(backend, device)?;
+        Self::init_rank(backend, size, id, rank)
+    }
+
     /// Takes over a communicator made by other means, such as a C++ part of the program.
     ///
     /// # Safety
@@ -162,6 +180,7 @@ impl Comm {
             size: size.max(0).unsigned_abs() as usize,
             device,
             calls: Mutex::new(()),
+            context: OnceLock::new(),
             doomed: AtomicBool::new(false),
         })))
     }
@@ -191,6 +210,27 @@ impl Comm {
     #[doc(alias = "ncclCommCuDevice")]
     pub fn device(&self) -> i32 {
         self.0.device
+    }
+
+    /// Makes the communicator's device current on this thread, until the scope drops. Every call
+    /// of these crates does it for itself: threads of a pool have no device current, and kernels
+    /// go to the current one.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn activate(&self) -> Result<DeviceScope> {
+        let Inner { backend, device, context, .. } = &*self.0;
+        if backend.memory() == MemorySpace::Host {
+            return Ok(DeviceScope::host(*backend));
+        }
+        let context = match context.get() {
+            Some(context) => *context,
+            None => {
+                let primary = Context::primary(*backend, *device)?;
+                *context.get_or_init(|| primary)
+            }
+        };
+        DeviceScope::make_current(*backend, context)
     }
 
     /// The C handle, for calls that these crates do not wrap.
@@ -268,6 +308,7 @@ impl Comm {
         self.check_pair(&send, &recv, self.0.size)?;
         let count = send.bytes / send.data_type.size();
         let data_type = send.data_type.as_raw();
+        let _device = self.activate()?;
         let _calls = self.lock();
         // SAFETY: `check_pair` made sure that both hold the elements; their owners keep them valid
         // until the enqueued work is done.
@@ -304,6 +345,7 @@ impl Comm {
         self.check_pair(&send, &recv, 1)?;
         let count = send.bytes / send.data_type.size();
         let data_type = send.data_type.as_raw();
+        let _device = self.activate()?;
         let _calls = self.lock();
         // SAFETY: as in `all_gather`.
         let code = unsafe {
@@ -341,6 +383,7 @@ impl Comm {
             });
         };
         let count = buffer.bytes / buffer.data_type.size();
+        let _device = self.activate()?;
         let _calls = self.lock();
         // SAFETY: as in `all_gather`; NCCL allows sending and receiving in place.
         let code = unsafe {

@@ -6,15 +6,45 @@ use crate::error::Result;
 
 /// Makes a device current on this thread, and the caller's context again when dropped.
 ///
-/// Creating an EP group with any other device current kills the process (EP 14), and memory must
-/// be allocated on the device that uses it. Does nothing on host backends.
+/// Memory must be allocated on the device that uses it, kernels are launched on the current one,
+/// and creating an EP group with any other device current kills the process (EP 14). Does nothing
+/// on host backends, nor when the device is current already.
+#[must_use = "the device is current only as long as the scope lives"]
 pub struct DeviceScope {
     backend: Backend,
+    /// What to make current again; `None` when nothing was changed.
     previous: Option<CuContext>,
 }
 
+/// A device's primary context, kept for the process.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Context(CuContext);
+
+// SAFETY: a CUDA context may be made current on any thread.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+impl Context {
+    /// Retains the device's primary context. It is never released: the runtime keeps it for the
+    /// process anyway, and releasing it under a running kernel would be an error.
+    pub(crate) fn primary(backend: Backend, device: i32) -> Result<Self> {
+        const NAME: &str = "cuDevicePrimaryCtxRetain";
+        let table = backend.driver();
+        if let Some(init) = table.init {
+            // SAFETY: 0 is the only flag there is; calling it again does nothing.
+            driver::check(backend, "cuInit", unsafe { init(0) })?;
+        }
+        let retain = driver::required(backend, table.primary_context_retain, NAME)?;
+        let mut context = core::ptr::null_mut();
+        // SAFETY: `context` outlives the call; a wrong ordinal is an error code.
+        driver::check(backend, NAME, unsafe { retain(&mut context, device) })?;
+        Ok(Self(context))
+    }
+}
+
 impl DeviceScope {
-    /// Makes `device` current.
+    /// Makes the device of that ordinal current.
     ///
     /// # Errors
     /// What the driver reports.
@@ -22,16 +52,27 @@ impl DeviceScope {
         if backend.memory() == MemorySpace::Host {
             return Ok(Self { backend, previous: None });
         }
+        Self::make_current(backend, Context::primary(backend, device)?)
+    }
+
+    pub(crate) fn make_current(backend: Backend, Context(context): Context) -> Result<Self> {
         let table = backend.driver();
         let get = driver::required(backend, table.context_get, "cuCtxGetCurrent")?;
-        let set = driver::required(backend, table.context_set, "cuCtxSetCurrent")?;
         let mut previous = core::ptr::null_mut();
         // SAFETY: `previous` outlives the call.
         driver::check(backend, "cuCtxGetCurrent", unsafe { get(&mut previous) })?;
-        let context = primary_context(backend, device)?;
+        if previous == context {
+            return Ok(Self { backend, previous: None });
+        }
+        let set = driver::required(backend, table.context_set, "cuCtxSetCurrent")?;
         // SAFETY: a primary context that was retained and is never released stays valid.
         driver::check(backend, "cuCtxSetCurrent", unsafe { set(context) })?;
         Ok(Self { backend, previous: Some(previous) })
+    }
+
+    /// Nothing to make current.
+    pub(crate) fn host(backend: Backend) -> Self {
+        Self { backend, previous: None }
     }
 
     /// Waits for all work of the device.
@@ -39,7 +80,7 @@ impl DeviceScope {
     /// # Errors
     /// What the driver reports.
     pub fn synchronize(&self) -> Result<()> {
-        if self.previous.is_none() {
+        if self.backend.memory() == MemorySpace::Host {
             return Ok(());
         }
         const NAME: &str = "cuCtxSynchronize";
@@ -59,17 +100,6 @@ impl Drop for DeviceScope {
             }
         }
     }
-}
-
-/// Retains the device's primary context once more. It is never released: the runtime keeps it for
-/// the process anyway, and releasing it under a running kernel would be an error.
-fn primary_context(backend: Backend, device: i32) -> Result<CuContext> {
-    const NAME: &str = "cuDevicePrimaryCtxRetain";
-    let retain = driver::required(backend, backend.driver().primary_context_retain, NAME)?;
-    let mut context = core::ptr::null_mut();
-    // SAFETY: `context` outlives the call; a wrong ordinal is an error code.
-    driver::check(backend, NAME, unsafe { retain(&mut context, device) })?;
-    Ok(context)
 }
 
 /// Number of streaming multiprocessors of a device.

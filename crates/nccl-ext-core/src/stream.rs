@@ -2,7 +2,8 @@
 
 use std::marker::PhantomData;
 
-use crate::backend::{Backend, MemorySpace};
+use crate::backend::MemorySpace;
+use crate::comm::Comm;
 use crate::driver;
 use crate::error::Result;
 use crate::raw::cudaStream_t;
@@ -23,7 +24,7 @@ unsafe impl Send for Stream<'_> {}
 unsafe impl Sync for Stream<'_> {}
 
 impl Stream<'static> {
-    /// The legacy default stream of the current context.
+    /// The legacy default stream of the communicator's device.
     pub const DEFAULT: Self = Self { raw: core::ptr::null_mut(), owner: PhantomData };
 }
 
@@ -44,17 +45,19 @@ impl Stream<'_> {
         self.raw
     }
 
-    /// Waits until everything enqueued so far has run.
+    /// Waits until everything enqueued so far has run on the communicator's device.
     ///
     /// # Errors
     /// [`Error::Driver`](crate::Error::Driver) when the work failed,
     /// [`Error::Unsupported`](crate::Error::Unsupported) without the driver function.
     #[doc(alias = "cuStreamSynchronize")]
-    pub fn synchronize(self, backend: Backend) -> Result<()> {
+    pub fn synchronize(self, comm: &Comm) -> Result<()> {
+        let backend = comm.backend();
         if backend.memory() == MemorySpace::Host {
             return Ok(());
         }
         const NAME: &str = "cuStreamSynchronize";
+        let _device = comm.activate()?;
         let call = driver::required(backend, backend.driver().stream_synchronize, NAME)?;
         // SAFETY: the stream lives by the contract of `from_raw`.
         driver::check(backend, NAME, unsafe { call(self.raw) })
@@ -65,11 +68,13 @@ impl Stream<'_> {
     /// # Errors
     /// As [`synchronize`](Self::synchronize).
     #[doc(alias = "cuStreamIsCapturing")]
-    pub fn is_capturing(self, backend: Backend) -> Result<bool> {
+    pub fn is_capturing(self, comm: &Comm) -> Result<bool> {
+        let backend = comm.backend();
         if backend.memory() == MemorySpace::Host {
             return Ok(false);
         }
         const NAME: &str = "cuStreamIsCapturing";
+        let _device = comm.activate()?;
         let call = driver::required(backend, backend.driver().stream_is_capturing, NAME)?;
         let mut status = 0;
         // SAFETY: the stream lives by the contract of `from_raw`, `status` outlives the call.
