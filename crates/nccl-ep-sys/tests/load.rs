@@ -4,6 +4,7 @@
 //! this test binary again, told by a variable what to do and what to print.
 
 #![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
