@@ -1,6 +1,7 @@
 //! How each versioned structure starts.
 
 use nccl_ext_core::binding::VersionedStruct;
+use nccl_ext_core::guard::Word;
 
 use crate::bindings::*;
 
@@ -36,6 +37,9 @@ versioned! {
     ncclEpCombineConfig_t, NCCL_EP_COMBINE_CONFIG_V1_SIZE, NCCL_EP_MAGIC;
     ncclEpCompleteConfig_t, NCCL_EP_COMPLETE_CONFIG_V1_SIZE, NCCL_EP_MAGIC;
 }
+
+// SAFETY: transparent over a C enumeration, which is 32 bits wide.
+unsafe impl Word for ncclEpLayout_t {}
 
 /// Published sizes never change: a later header may only append (EP 1.3).
 macro_rules! frozen {

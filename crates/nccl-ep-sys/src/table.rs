@@ -16,12 +16,9 @@ pub const LIBRARY: &str = "libnccl_ep.so.0";
 const NEEDS: Version = Version::new(0, 2, 0);
 
 /// What the loader must know of libnccl_ep.
-pub const SPEC: ExtensionSpec = ExtensionSpec {
-    library: LIBRARY,
-    variable: "NCCL_EP_LIBRARY",
-    nccl_floor: Version::NCCL_FLOOR_EP,
-    attach,
-};
+pub const SPEC: ExtensionSpec =
+    ExtensionSpec::new(LIBRARY, "NCCL_EP_LIBRARY", "ep", Version::NCCL_FLOOR_EP, attach)
+        .compiles_kernels();
 
 impl ExtensionTable for EpApi {
     const LIBRARY: &'static str = LIBRARY;
@@ -55,7 +52,7 @@ pub fn load_from(path: impl AsRef<Path>) -> Result<Backend> {
 pub unsafe fn from_table(builder: BackendBuilder, table: EpApi) -> Result<BackendBuilder> {
     // SAFETY: this function's contract.
     let version = unsafe { version(&table)? };
-    let info = LibraryInfo { name: LIBRARY, version, path: None };
+    let info = LibraryInfo::new(LIBRARY, version);
     Ok(builder.extension(table).library(info))
 }
 
@@ -90,6 +87,6 @@ fn attach(opened: &Opened, builder: BackendBuilder) -> Result<BackendBuilder> {
     })?;
     // SAFETY: the table was resolved from an open library.
     let version = unsafe { version(&table)? };
-    let path = Some(path(c"ncclEpGetVersion"));
-    Ok(builder.extension(table).library(LibraryInfo { name: LIBRARY, version, path }))
+    let info = LibraryInfo::new(LIBRARY, version).at(path(c"ncclEpGetVersion"));
+    Ok(builder.extension(table).library(info))
 }

@@ -7,8 +7,9 @@ use std::sync::{Arc, OnceLock};
 use nccl_ep_sys::{EpApi, LIBRARY, ncclEpGroup_t};
 use nccl_ext_core::binding::BindingStruct;
 use nccl_ext_core::device::sm_count;
+use nccl_ext_core::guard::Foreign;
 use nccl_ext_core::raw::ncclResult_t;
-use nccl_ext_core::{Backend, Comm, Error, Refused, Result, Scope};
+use nccl_ext_core::{Comm, Error, Refused, Result, Scope};
 
 use crate::agreement;
 use crate::config::{GroupConfig, HandleConfig, whole_milliseconds};
@@ -16,14 +17,23 @@ use crate::enums::{Layout, TopK};
 use crate::geometry::Geometry;
 use crate::rules::{self, group::Environment, group::Facts, handle};
 
+/// Why a group cannot be used any more.
+#[derive(Debug)]
+enum Lost {
+    /// An error that only this rank knew left it behind its peers.
+    Diverged(Arc<Error>),
+    /// A C++ exception left the library's objects in an unknown state.
+    Poisoned(Arc<Error>),
+}
+
 /// What a group and its handles share.
 pub(crate) struct Inner {
     pub(crate) comm: Comm,
     pub(crate) api: &'static EpApi,
     pub(crate) raw: ncclEpGroup_t,
     pub(crate) geometry: Geometry,
-    /// The error that left this rank behind its peers.
-    diverged: OnceLock<Arc<Error>>,
+    /// What ended this group's usefulness, if something did.
+    lost: OnceLock<Lost>,
     /// The handle whose LL round is open; 0 for none.
     open_round: AtomicUsize,
     next_handle: AtomicUsize,
@@ -37,22 +47,37 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Inner {
-    pub(crate) fn backend(&self) -> Backend {
-        self.comm.backend()
-    }
-
     /// Refuses calls once this rank is out of step.
     pub(crate) fn in_step(&self) -> Result<()> {
-        match self.diverged.get() {
+        match self.lost.get() {
             None => Ok(()),
-            Some(cause) => Err(Error::Diverged { cause: Arc::clone(cause) }),
+            Some(Lost::Diverged(cause)) => Err(Error::Diverged { cause: Arc::clone(cause) }),
+            Some(Lost::Poisoned(cause)) => Err(Error::Poisoned { cause: Arc::clone(cause) }),
         }
     }
 
-    /// Turns a native code into the best error, right after the call and on its thread.
-    pub(crate) fn check(&self, call: &'static str, code: ncclResult_t) -> Result<()> {
-        // SAFETY: the communicator lives as long as this handle to it.
-        unsafe { self.backend().check(call, code, self.comm.as_raw()) }
+    /// Makes a native call through the guard and turns what comes back into the best error, on the
+    /// call's thread. A C++ exception poisons the group.
+    ///
+    /// # Safety
+    /// As for the call.
+    pub(crate) unsafe fn call<F>(
+        &self,
+        name: &'static str,
+        function: F,
+        arguments: F::Arguments,
+    ) -> Result<()>
+    where
+        F: Foreign<Output = ncclResult_t>,
+    {
+        // SAFETY: this function's contract; the communicator lives as long as this share of it.
+        let result = unsafe { self.comm.call(name, function, arguments) };
+        if let Err(error @ Error::Exception { .. }) = &result
+            && self.lost.set(Lost::Poisoned(Arc::new(error.clone()))).is_ok()
+        {
+            self.comm.fail(error);
+        }
+        result
     }
 
     /// Passes on the result of this rank's part in a collective. An error that only this rank
@@ -66,7 +91,7 @@ impl Inner {
                     | Error::Native { .. }
                     | Error::Driver { .. }
             );
-            if alone && self.diverged.set(Arc::new(error.clone())).is_ok() {
+            if alone && self.lost.set(Lost::Diverged(Arc::new(error.clone()))).is_ok() {
                 self.comm.fail(error);
             }
         }
@@ -176,11 +201,10 @@ impl Group {
         let created = {
             let _device = comm.activate()?;
             let _calls = comm.lock();
+            let arguments = (&raw mut raw, comm.as_raw(), &raw const raw_config);
             // SAFETY: `raw` and the configuration outlive the call, the communicator lives, its
             // device is current, and the rules above hold.
-            let code = unsafe { (api.ncclEpCreateGroup)(&mut raw, comm.as_raw(), &raw_config) };
-            // SAFETY: the communicator lives.
-            unsafe { backend.check("ncclEpCreateGroup", code, comm.as_raw()) }
+            unsafe { comm.call("ncclEpCreateGroup", api.ncclEpCreateGroup, arguments) }
         };
         created.inspect_err(|_| comm.doom())?;
         let library = backend.library(LIBRARY);
@@ -201,7 +225,7 @@ impl Group {
                 api,
                 raw,
                 geometry,
-                diverged: OnceLock::new(),
+                lost: OnceLock::new(),
                 open_round: AtomicUsize::new(0),
                 next_handle: AtomicUsize::new(1),
                 destroyed: false,
@@ -249,10 +273,13 @@ impl Group {
         let _calls = inner.comm.lock();
         // SAFETY: the group lives, `size` and the configuration outlive the call, `topk` is
         // positive.
-        let code = unsafe {
-            (inner.api.ncclEpHandleMemSize)(inner.raw, layout.into(), &raw_config, &mut size, topk)
-        };
-        inner.check("ncclEpHandleMemSize", code)?;
+        unsafe {
+            inner.call(
+                "ncclEpHandleMemSize",
+                inner.api.ncclEpHandleMemSize,
+                (inner.raw, layout.into(), &raw const raw_config, &raw mut size, topk),
+            )?;
+        }
         Ok(size)
     }
 
@@ -307,8 +334,7 @@ impl Group {
             let _device = scope.map_err(Refused::lost)?;
             let _calls = inner.comm.lock();
             // SAFETY: the last owner gives up a live group without handles.
-            let code = unsafe { (inner.api.ncclEpGroupDestroy)(inner.raw) };
-            inner.check("ncclEpGroupDestroy", code)
+            unsafe { inner.call("ncclEpGroupDestroy", inner.api.ncclEpGroupDestroy, (inner.raw,)) }
         };
         match destroyed {
             Ok(()) => inner.destroyed = true,
@@ -334,7 +360,7 @@ impl fmt::Debug for Group {
             .field("comm", &self.inner.comm)
             .field("algorithm", &self.inner.geometry.algorithm)
             .field("experts", &self.inner.geometry.experts)
-            .field("diverged", &self.inner.diverged.get())
+            .field("lost", &self.inner.lost.get())
             .finish_non_exhaustive()
     }
 }

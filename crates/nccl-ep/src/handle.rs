@@ -77,17 +77,14 @@ impl Group {
         let _device = inner.comm.activate()?;
         let calls = inner.comm.lock();
         // SAFETY: the group lives, all pointers outlive the call, the memory stays with the handle.
-        let code = unsafe {
-            (inner.api.ncclEpInitHandle)(
-                &mut raw,
-                inner.raw,
-                layout.into(),
-                &raw_config,
-                topk,
-                descriptor.bind(view.as_ref()),
+        let made = unsafe {
+            let memory = descriptor.bind(view.as_ref()).cast_const();
+            inner.call(
+                "ncclEpInitHandle",
+                inner.api.ncclEpInitHandle,
+                (&raw mut raw, inner.raw, layout.into(), &raw const raw_config, topk, memory),
             )
         };
-        let made = inner.check("ncclEpInitHandle", code);
         drop(calls);
         // Owns what was made also when the call failed late: it can be destroyed (EP 3.2).
         let handle = self.handle(raw, layout, topk, memory);
@@ -125,18 +122,21 @@ impl Group {
         let _device = inner.comm.activate()?;
         let calls = inner.comm.lock();
         // SAFETY: the group lives, all pointers outlive the call, the tensors passed the rules.
-        let code = unsafe {
-            (inner.api.ncclEpCreateHandle)(
-                &mut handle.raw,
-                inner.raw,
-                layout.into(),
-                descriptor.bind(Some(topk_idx.view())),
-                info,
-                &raw_config,
-                stream.as_raw(),
+        let made = unsafe {
+            inner.call(
+                "ncclEpCreateHandle",
+                inner.api.ncclEpCreateHandle,
+                (
+                    &raw mut handle.raw,
+                    inner.raw,
+                    layout.into(),
+                    descriptor.bind(Some(topk_idx.view())).cast_const(),
+                    info,
+                    &raw const raw_config,
+                    stream.as_raw(),
+                ),
             )
         };
-        let made = inner.check("ncclEpCreateHandle", code);
         drop(calls);
         handle.settle_update(made)?;
         Ok(Step::new(handle, tokens, Indices::borrowed()))
@@ -254,15 +254,14 @@ impl Handle {
         let calls = self.group.comm.lock();
         // SAFETY: the handle lives, all pointers outlive the call, the tensors passed the rules and
         // their memory stays valid until enqueued work is done.
-        let code = unsafe {
-            (self.group.api.ncclEpUpdateHandle)(
-                self.raw,
-                descriptor.bind(Some(topk_idx)),
-                info,
-                stream.as_raw(),
+        let updated = unsafe {
+            let topk_idx = descriptor.bind(Some(topk_idx)).cast_const();
+            self.group.call(
+                "ncclEpUpdateHandle",
+                self.group.api.ncclEpUpdateHandle,
+                (self.raw, topk_idx, info, stream.as_raw()),
             )
         };
-        let updated = self.group.check("ncclEpUpdateHandle", code);
         drop(calls);
         self.settle_update(updated)?;
         Ok(tokens)
@@ -353,8 +352,10 @@ impl Handle {
         let _calls = self.group.comm.lock();
         // SAFETY: a live handle of a live group, given up here. Library memory is freed by a
         // synchronising free, the caller's by its owner after enqueued work.
-        let code = unsafe { (self.group.api.ncclEpHandleDestroy)(raw) };
-        self.group.check("ncclEpHandleDestroy", code)
+        unsafe {
+            let function = self.group.api.ncclEpHandleDestroy;
+            self.group.call("ncclEpHandleDestroy", function, (raw,))
+        }
     }
 }
 

@@ -263,22 +263,23 @@ impl DispatchCall<'_> {
         let info = descriptors.bind(info);
         let raw_config = config.to_raw();
         let _device = group.comm.activate()?;
-        let calls = group.comm.lock();
+        let _calls = group.comm.lock();
         // SAFETY: handle and group live, all pointers outlive the call, every tensor passed the
         // rules, and its owner keeps the memory valid until enqueued work is done.
-        let code = unsafe {
-            (group.api.ncclEpDispatch)(
-                handle.raw,
-                &raw_inputs,
-                &raw_outputs,
-                info,
-                &raw_config,
-                stream.as_raw(),
+        unsafe {
+            group.call(
+                "ncclEpDispatch",
+                group.api.ncclEpDispatch,
+                (
+                    handle.raw,
+                    &raw const raw_inputs,
+                    &raw const raw_outputs,
+                    info,
+                    &raw const raw_config,
+                    stream.as_raw(),
+                ),
             )
-        };
-        let result = group.check("ncclEpDispatch", code);
-        drop(calls);
-        result
+        }
     }
 }
 
@@ -337,20 +338,21 @@ impl CombineCall<'_> {
         raw_outputs.topk_weights = weights.bind(routing);
         let raw_config = config.to_raw();
         let _device = group.comm.activate()?;
-        let calls = group.comm.lock();
+        let _calls = group.comm.lock();
         // SAFETY: as in `DispatchCall::run`. The library only reads the routing weights, so a
         // shared borrow behind the output's pointer is enough.
-        let code = unsafe {
-            (group.api.ncclEpCombine)(
-                handle.raw,
-                &raw_inputs,
-                &raw_outputs,
-                &raw_config,
-                stream.as_raw(),
+        unsafe {
+            group.call(
+                "ncclEpCombine",
+                group.api.ncclEpCombine,
+                (
+                    handle.raw,
+                    &raw const raw_inputs,
+                    &raw const raw_outputs,
+                    &raw const raw_config,
+                    stream.as_raw(),
+                ),
             )
-        };
-        let result = group.check("ncclEpCombine", code);
-        drop(calls);
-        result
+        }
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::driver::DriverApi;
 use crate::error::{Error, Result};
+use crate::jit::{JitEnv, JitRoots};
 use crate::raw::{NcclApi, ncclComm_t, ncclResult_t};
 use crate::version::Version;
 
@@ -29,13 +30,35 @@ impl fmt::Display for MemorySpace {
 
 /// A library behind a backend.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct LibraryInfo {
     /// Its name: `libnccl.so.2`, `libnccl_ep.so.0`.
     pub name: &'static str,
     /// The version it reports.
     pub version: Version,
-    /// The file; `None` for code inside this program.
+    /// The file that is mapped; `None` for code inside this program.
     pub path: Option<PathBuf>,
+    /// Identifies the build of the mapped code: the GNU build id, in hexadecimal.
+    pub build_id: Option<String>,
+    /// The CUDA major that it was built with, where its content or its folder tells.
+    pub cuda_major: Option<u32>,
+    /// Which step of the loader's search found it.
+    pub origin: Option<String>,
+}
+
+impl LibraryInfo {
+    /// Code inside this program.
+    #[must_use]
+    pub const fn new(name: &'static str, version: Version) -> Self {
+        Self { name, version, path: None, build_id: None, cuda_major: None, origin: None }
+    }
+
+    /// A library in a file. The loader fills in the rest.
+    #[must_use]
+    pub fn at(mut self, path: impl Into<PathBuf>) -> Self {
+        self.path = Some(path.into());
+        self
+    }
 }
 
 /// A function table of an extension library, as its sys crate defines it.
@@ -66,6 +89,7 @@ struct Inner {
     extensions: Vec<(&'static str, &'static (dyn Any + Send + Sync))>,
     libraries: Vec<LibraryInfo>,
     hooks: Option<Hooks>,
+    jit: Option<JitRoots>,
 }
 
 /// A `Copy` handle to the tables of NCCL, the driver and the extension libraries.
@@ -89,6 +113,7 @@ impl Backend {
             extensions: Vec::new(),
             libraries: Vec::new(),
             hooks: None,
+            jit: None,
         })
     }
 
@@ -148,6 +173,20 @@ impl Backend {
     #[must_use]
     pub fn hooks(self) -> Option<Hooks> {
         self.0.hooks
+    }
+
+    /// What its run-time compiler goes by: the libraries that it belongs to. `None` for a backend
+    /// that compiles nothing, as the CPU backend and test stubs.
+    #[must_use]
+    pub fn jit_roots(self) -> Option<&'static JitRoots> {
+        self.0.jit.as_ref()
+    }
+
+    /// Looks for what its run-time compiler needs, now. `None` as for
+    /// [`jit_roots`](Self::jit_roots).
+    #[must_use]
+    pub fn jit_env(self) -> Option<JitEnv> {
+        self.0.jit.as_ref().map(JitEnv::find)
     }
 
     /// Turns the result of a native call into `Ok` or the best error there is, on the thread that
@@ -229,6 +268,25 @@ impl BackendBuilder {
     pub fn library(mut self, info: LibraryInfo) -> Self {
         self.0.libraries.push(info);
         self
+    }
+
+    /// Says that an extension compiles kernels at run time, for [`Backend::jit_env`].
+    #[must_use]
+    pub fn jit(mut self, roots: JitRoots) -> Self {
+        self.0.jit = Some(roots);
+        self
+    }
+
+    /// Takes over the extensions and libraries of another builder.
+    pub(crate) fn absorb(mut self, other: Self) -> Self {
+        self.0.extensions.extend(other.0.extensions);
+        self.0.libraries.extend(other.0.libraries);
+        self
+    }
+
+    /// The library that was added last.
+    pub(crate) fn last_library(&mut self) -> Option<&mut LibraryInfo> {
+        self.0.libraries.last_mut()
     }
 
     /// Sets the hooks.

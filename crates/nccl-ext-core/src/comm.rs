@@ -8,6 +8,7 @@ use crate::backend::{Backend, MemorySpace};
 use crate::buffer::{DeviceBuffer, DeviceBufferMut, RawBuffer};
 use crate::device::{Context, DeviceScope};
 use crate::error::{Error, Refused, Result, Scope};
+use crate::guard::{self, Foreign};
 use crate::raw::{ncclComm_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
 use crate::stream::Stream;
 
@@ -267,9 +268,29 @@ impl Comm {
         }
     }
 
-    fn check(&self, call: &'static str, code: ncclResult_t) -> Result<()> {
+    /// Makes a native call of this communicator's backend through the [`guard`] and turns what
+    /// comes back into the best error, on the call's thread.
+    ///
+    /// The caller holds [`lock`](Self::lock) and has the device current.
+    ///
+    /// # Errors
+    /// [`Error::Exception`] for a C++ exception, else what the backend reports.
+    ///
+    /// # Safety
+    /// As for the call, except that C++ exceptions may leave it.
+    pub unsafe fn call<F>(
+        &self,
+        name: &'static str,
+        function: F,
+        arguments: F::Arguments,
+    ) -> Result<()>
+    where
+        F: Foreign<Output = ncclResult_t>,
+    {
+        // SAFETY: this function's contract.
+        let code = unsafe { guard::call(name, function, arguments) }?;
         // SAFETY: the communicator lives as long as this handle.
-        unsafe { self.0.backend.check(call, code, self.0.raw) }
+        unsafe { self.0.backend.check(name, code, self.0.raw) }
     }
 
     /// Refuses memory that this communicator's backend cannot use.
@@ -312,17 +333,14 @@ impl Comm {
         let _calls = self.lock();
         // SAFETY: `check_pair` made sure that both hold the elements; their owners keep them valid
         // until the enqueued work is done.
-        let code = unsafe {
-            (self.0.backend.nccl().ncclAllGather)(
-                send.ptr,
-                recv.ptr,
-                count,
-                data_type,
-                self.0.raw,
-                stream.as_raw(),
+        unsafe {
+            let function = self.0.backend.nccl().ncclAllGather;
+            self.call(
+                "ncclAllGather",
+                function,
+                (send.ptr.cast_const(), recv.ptr, count, data_type, self.0.raw, stream.as_raw()),
             )
-        };
-        self.check("ncclAllGather", code)
+        }
     }
 
     /// Combines `send` of every rank element by element into every rank's `recv`.
@@ -348,18 +366,22 @@ impl Comm {
         let _device = self.activate()?;
         let _calls = self.lock();
         // SAFETY: as in `all_gather`.
-        let code = unsafe {
-            (self.0.backend.nccl().ncclAllReduce)(
-                send.ptr,
-                recv.ptr,
-                count,
-                data_type,
-                reduction.as_raw(),
-                self.0.raw,
-                stream.as_raw(),
+        unsafe {
+            let function = self.0.backend.nccl().ncclAllReduce;
+            self.call(
+                "ncclAllReduce",
+                function,
+                (
+                    send.ptr.cast_const(),
+                    recv.ptr,
+                    count,
+                    data_type,
+                    reduction.as_raw(),
+                    self.0.raw,
+                    stream.as_raw(),
+                ),
             )
-        };
-        self.check("ncclAllReduce", code)
+        }
     }
 
     /// Copies `root`'s `buffer` to every rank's.
@@ -386,18 +408,22 @@ impl Comm {
         let _device = self.activate()?;
         let _calls = self.lock();
         // SAFETY: as in `all_gather`; NCCL allows sending and receiving in place.
-        let code = unsafe {
-            (self.0.backend.nccl().ncclBroadcast)(
-                buffer.ptr,
-                buffer.ptr,
-                count,
-                buffer.data_type.as_raw(),
-                root,
-                self.0.raw,
-                stream.as_raw(),
+        unsafe {
+            let function = self.0.backend.nccl().ncclBroadcast;
+            self.call(
+                "ncclBroadcast",
+                function,
+                (
+                    buffer.ptr.cast_const(),
+                    buffer.ptr,
+                    count,
+                    buffer.data_type.as_raw(),
+                    root,
+                    self.0.raw,
+                    stream.as_raw(),
+                ),
             )
-        };
-        self.check("ncclBroadcast", code)
+        }
     }
 
     fn check_pair(&self, send: &RawBuffer, recv: &RawBuffer, factor: usize) -> Result<()> {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::jit::JitVariable;
 use crate::raw::ncclResult_t;
 use crate::version::Version;
 
@@ -30,6 +31,26 @@ pub struct LoadAttempt {
     pub candidate: PathBuf,
     /// Why it was refused.
     pub reason: String,
+}
+
+/// What a library of one CUDA major does not go with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum CudaSide {
+    /// The driver, whose major is the newest that it supports.
+    Driver {
+        /// Its file.
+        path: PathBuf,
+    },
+    /// The compiler that the library would start.
+    Nvcc {
+        /// Its file.
+        path: PathBuf,
+    },
+    /// The major that was asked for.
+    Choice {
+        /// Who asked: an option, a variable, a feature.
+        by: String,
+    },
 }
 
 /// Everything that can go wrong.
@@ -67,6 +88,32 @@ pub enum Error {
         /// Where it lies.
         path: PathBuf,
     },
+    /// A library does not go with the driver, the compiler or the choice of another CUDA major.
+    CudaMajorMismatch {
+        /// The library's file.
+        library: PathBuf,
+        /// The CUDA major that it is built for.
+        built_for: u32,
+        /// What it does not go with.
+        against: CudaSide,
+        /// The CUDA major of that.
+        found: u32,
+    },
+    /// The process holds more than one NCCL, so that calls of one communicator would reach both.
+    MultipleNccl {
+        /// The files, the one that these crates would call first.
+        paths: Vec<PathBuf>,
+    },
+    /// The library compiles kernels at run time, and would find no compiler.
+    NvccNotFound {
+        /// Every place that the library looks at, in its order.
+        tried: Vec<LoadAttempt>,
+    },
+    /// The library compiles kernels at run time, and would not find what that takes.
+    JitEnvironment {
+        /// Each variable that is missing or wrong.
+        missing: Vec<JitVariable>,
+    },
     /// An argument breaks a rule. Nothing was called.
     Invalid {
         /// The argument or configuration field.
@@ -96,6 +143,13 @@ pub enum Error {
         /// The library's own words, read right after the call.
         detail: String,
     },
+    /// A C++ exception left a native call, and [`crate::guard`] caught it.
+    Exception {
+        /// The C function.
+        call: &'static str,
+        /// The exception's own text, or its type where it has none.
+        what: String,
+    },
     /// A CUDA driver call returned an error code.
     Driver {
         /// The C function.
@@ -108,6 +162,11 @@ pub enum Error {
     /// An earlier [`Scope::Local`] error left this rank behind its peers; the group is lost.
     Diverged {
         /// The error that did it.
+        cause: Arc<Error>,
+    },
+    /// An earlier C++ exception or trap left native objects in a state that nobody knows.
+    Poisoned {
+        /// What did it.
         cause: Arc<Error>,
     },
     /// Another rank failed, so the collective cannot finish.
@@ -153,10 +212,16 @@ impl Error {
             Self::Load { .. }
             | Self::MissingSymbols { .. }
             | Self::TooOld { .. }
+            | Self::CudaMajorMismatch { .. }
+            | Self::MultipleNccl { .. }
+            | Self::NvccNotFound { .. }
+            | Self::JitEnvironment { .. }
             | Self::Native { .. }
+            | Self::Exception { .. }
             | Self::Driver { .. }
             | Self::Busy { .. }
             | Self::RankGone { .. }
+            | Self::Poisoned { .. }
             | Self::Diverged { .. } => Scope::Local,
             Self::PeerFailed { .. } | Self::Timeout { .. } | Self::Unsupported { .. } => {
                 Scope::Uniform
@@ -170,15 +235,7 @@ impl fmt::Display for Error {
         match self {
             Self::Load { library, attempts } => {
                 write!(f, "{library} was not found; tried ")?;
-                if attempts.is_empty() {
-                    return f.write_str("nothing: give a path or set its variable");
-                }
-                for (i, attempt) in attempts.iter().enumerate() {
-                    let separator = if i == 0 { "" } else { "; " };
-                    let LoadAttempt { origin, candidate, reason } = attempt;
-                    write!(f, "{separator}{} ({origin}): {reason}", candidate.display())?;
-                }
-                Ok(())
+                list(f, attempts)
             }
             Self::MissingSymbols { symbols, library, found, needs } => {
                 write!(f, "{} ", library.display())?;
@@ -192,6 +249,54 @@ impl fmt::Display for Error {
                 "{library} at {} is version {found}; {needs} or newer is needed",
                 path.display()
             ),
+            Self::CudaMajorMismatch { library, built_for, against, found } => {
+                write!(f, "{} is built for CUDA {built_for}, but ", library.display())?;
+                match against {
+                    CudaSide::Driver { path } => write!(
+                        f,
+                        "the driver {} supports none newer than CUDA {found}; update the driver, \
+                         or choose libraries with NCCL_EXTENSIONS_CUDA={found}",
+                        path.display()
+                    ),
+                    CudaSide::Nvcc { path } => write!(
+                        f,
+                        "the compiler that it would start, {}, is of CUDA {found}; name one of \
+                         CUDA {built_for} with NCCL_EP_JIT_NVCC, or choose libraries with \
+                         NCCL_EXTENSIONS_CUDA={found}",
+                        path.display()
+                    ),
+                    CudaSide::Choice { by } => write!(
+                        f,
+                        "CUDA {found} was chosen by {by}; stage libraries of CUDA {found}, or \
+                         choose {built_for}"
+                    ),
+                }
+            }
+            Self::MultipleNccl { paths } => {
+                write!(f, "the process holds {} NCCLs: ", paths.len())?;
+                for (i, path) in paths.iter().enumerate() {
+                    write!(f, "{}{}", if i == 0 { "" } else { ", " }, path.display())?;
+                }
+                f.write_str(
+                    "; a communicator of one is garbage to the other, so let all parts of the \
+                     program use the same file (NCCL_LIBRARY names it; LD_PRELOAD and \
+                     LD_LIBRARY_PATH may bring another)",
+                )
+            }
+            Self::NvccNotFound { tried } => {
+                f.write_str(
+                    "nvcc was not found, which libnccl_ep compiles its kernels with; tried ",
+                )?;
+                list(f, tried)?;
+                f.write_str("; install a CUDA toolkit or set NCCL_EP_JIT_NVCC")
+            }
+            Self::JitEnvironment { missing } => {
+                f.write_str("libnccl_ep would not find what it compiles its kernels from: ")?;
+                for (i, variable) in missing.iter().enumerate() {
+                    write!(f, "{}{variable}", if i == 0 { "" } else { "; " })?;
+                }
+                Ok(())
+            }
             Self::Invalid { argument, rule, expected, found, .. } => {
                 write!(f, "`{argument}`: {rule}; expected {expected}, found {found}")
             }
@@ -203,6 +308,7 @@ impl fmt::Display for Error {
                 }
                 Ok(())
             }
+            Self::Exception { call, what } => write!(f, "{call} threw an exception: {what}"),
             Self::Driver { call, code, detail } if detail.is_empty() => {
                 write!(f, "{call} failed with CUresult {code}")
             }
@@ -211,6 +317,11 @@ impl fmt::Display for Error {
                 f,
                 "the group is out of step with its peers since an earlier error ({cause}); create \
                  a new communicator and group"
+            ),
+            Self::Poisoned { cause } => write!(
+                f,
+                "the group is unusable since an earlier failure ({cause}); create a new \
+                 communicator and group"
             ),
             Self::PeerFailed { rank, error } => write!(f, "rank {rank} failed: {error}"),
             Self::RankGone { reason } => f.write_str(reason),
@@ -231,10 +342,22 @@ impl fmt::Display for Error {
     }
 }
 
+fn list(f: &mut fmt::Formatter<'_>, attempts: &[LoadAttempt]) -> fmt::Result {
+    if attempts.is_empty() {
+        return f.write_str("nothing: give a path or set its variable");
+    }
+    for (i, attempt) in attempts.iter().enumerate() {
+        let separator = if i == 0 { "" } else { "; " };
+        let LoadAttempt { origin, candidate, reason } = attempt;
+        write!(f, "{separator}{} ({origin}): {reason}", candidate.display())?;
+    }
+    Ok(())
+}
+
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Diverged { cause } => Some(&**cause),
+            Self::Diverged { cause } | Self::Poisoned { cause } => Some(&**cause),
             Self::PeerFailed { error, .. } => Some(&**error),
             _ => None,
         }

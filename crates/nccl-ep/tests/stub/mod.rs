@@ -259,6 +259,11 @@ unsafe extern "C" fn combine(
 
 /// A backend of stubs whose tensors live in `memory`.
 pub fn backend(memory: MemorySpace) -> Backend {
+    backend_with(memory, |_| {})
+}
+
+/// As [`backend`], with some of its functions replaced.
+pub fn backend_with(memory: MemorySpace, edit: impl Fn(&mut EpApi)) -> Backend {
     let nccl = NcclApi {
         ncclGetUniqueId: unique_id,
         ncclCommInitRank: init_rank,
@@ -285,7 +290,7 @@ pub fn backend(memory: MemorySpace) -> Backend {
         fill: Some(fill),
         ..DriverApi::NONE
     };
-    let table = EpApi {
+    let mut table = EpApi {
         ncclEpGetVersion: version,
         ncclEpCreateGroup: create_group,
         ncclEpGroupDestroy: group_destroy,
@@ -298,6 +303,7 @@ pub fn backend(memory: MemorySpace) -> Backend {
         ncclEpCombine: combine,
         ..EpApi::UNAVAILABLE
     };
+    edit(&mut table);
     let builder = Backend::builder("stub", memory).nccl(nccl).driver(driver);
     // SAFETY: the stubs keep to the contracts, as far as they do anything.
     unsafe { from_table(builder, table).unwrap().build() }

@@ -23,15 +23,41 @@ const DRIVER: &str = "libcuda.so.1";
 
 /// What the loader must know of an extension library. The sys crates have one each.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct ExtensionSpec {
     /// The library's SONAME.
     pub library: &'static str,
     /// The environment variable that names its file.
     pub variable: &'static str,
+    /// Its folder in a staged tree: `ep` in `ep/lib/cu13/libnccl_ep.so.0`.
+    pub folder: &'static str,
     /// The oldest NCCL that it works with.
     pub nccl_floor: Version,
     /// Adds its table and [`LibraryInfo`] to a backend, or says what is missing.
     pub attach: fn(&Opened, BackendBuilder) -> Result<BackendBuilder>,
+    /// Whether it starts a compiler at run time.
+    pub compiles_kernels: bool,
+}
+
+impl ExtensionSpec {
+    /// A library that has its kernels inside.
+    #[must_use]
+    pub const fn new(
+        library: &'static str,
+        variable: &'static str,
+        folder: &'static str,
+        nccl_floor: Version,
+        attach: fn(&Opened, BackendBuilder) -> Result<BackendBuilder>,
+    ) -> Self {
+        Self { library, variable, folder, nccl_floor, attach, compiles_kernels: false }
+    }
+
+    /// The library compiles kernels at run time: see [`crate::jit`].
+    #[must_use]
+    pub const fn compiles_kernels(mut self) -> Self {
+        self.compiles_kernels = true;
+        self
+    }
 }
 
 /// Where to look. Empty means: environment variables, then the dynamic linker.
@@ -182,7 +208,7 @@ fn load_nccl(options: &LoadOptions, extensions: &[&ExtensionSpec]) -> Result<Ncc
         found: Some(version),
         needs: floor,
     })?;
-    let info = LibraryInfo { name: NCCL, version, path: Some(path) };
+    let info = LibraryInfo::new(NCCL, version).at(path);
     Ok(Nccl { opened, table, info })
 }
 

@@ -1,0 +1,47 @@
+//! The guard against a C++ library that throws. It is built here, and opened as the loader opens
+//! the vendor's: nobody else sees its symbols. Without a C++ compiler these tests are skipped.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test, which a harness of its own hides")]
+
+mod panics;
+mod stub;
+mod throws;
+
+use libtest_mimic::{Arguments, Completion, Trial};
+use nccl_ext_core::{Error, guard};
+
+fn main() {
+    let arguments = Arguments::from_args();
+    let mut trials = vec![Trial::test("kind", || {
+        let here =
+            cfg!(target_os = "linux") && cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
+        let kind = if cfg!(feature = "guard-cc") { "c++" } else { "assembly" };
+        assert_eq!(guard::kind(), if here { kind } else { "none" });
+        Ok(())
+    })];
+    let assembly_only = panics::ASSEMBLY_ONLY.iter().map(|trial| (trial, &["assembly"][..]));
+    let both = throws::TRIALS.iter().chain(panics::TRIALS);
+    let both = both.map(|trial| (trial, &["assembly", "c++"][..]));
+    trials.extend(both.chain(assembly_only).map(|((name, run), kinds)| {
+        Trial::ignorable_test(*name, move || {
+            if !kinds.contains(&guard::kind()) {
+                return Ok(Completion::ignored_with(format!("not for kind {}", guard::kind())));
+            }
+            match stub::get() {
+                Ok(stub) => run(stub),
+                Err(reason) => return Ok(Completion::ignored_with(reason)),
+            }
+            Ok(Completion::Completed)
+        })
+    }));
+    libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// The text of the exception that a call ended with.
+#[track_caller]
+fn text<T: std::fmt::Debug>(result: Result<T, Error>) -> String {
+    match result {
+        Err(Error::Exception { call: "stub", what }) => what,
+        other => panic!("no exception: {other:?}"),
+    }
+}
