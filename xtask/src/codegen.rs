@@ -1,8 +1,9 @@
 //! `cargo xtask codegen`: Rust types and function tables from the vendor's C headers.
 //!
-//! Two files come out. The core crate's holds every type that both libraries share and the NCCL
-//! table; the EP crate's holds `nccl_ep.h`, with the shared types imported from the core. Neither
-//! declares an `extern` function: a table is filled at run time, so that no crate links the vendor.
+//! Three files come out. The core crate's holds every type that both libraries share and the NCCL
+//! table; the EP crate's holds `nccl_ep.h` and the M2N crate's `nccl_m2n.h`, with the shared types
+//! imported from the core. None declares an `extern` function: a table is filled at run time, so
+//! that no crate links the vendor.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,8 @@ pub(crate) struct Args {
     /// Generate in memory and fail when a checked-in file differs.
     #[arg(long)]
     check: bool,
-    /// Folder with the staged headers (`ep/include`, `nccl/include`) [default: native/].
+    /// Folder with the staged headers (`ep/include`, `m2n/include`, `nccl/include`) [default:
+    /// native/].
     #[arg(long, value_name = "DIR")]
     prefix: Option<PathBuf>,
 }
@@ -32,15 +34,15 @@ impl Args {
 }
 
 const CORE_FILE: &str = "crates/nccl-ext-core/src/raw/nccl.rs";
-const EP_FILE: &str = "crates/nccl-ep-sys/src/bindings.rs";
 
 pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
     let prefix = args.prefix.clone().unwrap_or_else(|| root.join("native"));
     let headers = Headers::find(sh, &prefix, root)?;
     libclang::select(sh)?;
     let core = core(&headers)?;
-    let ep = ep(&headers, &core)?;
-    for (file, text) in [(CORE_FILE, core.text), (EP_FILE, ep)] {
+    let ep = extension(&headers, &core, &EP)?;
+    let m2n = extension(&headers, &core, &M2N)?;
+    for (file, text) in [(CORE_FILE, core.text), (EP.file, ep), (M2N.file, m2n)] {
         let text = format(sh, root, &text).with_context(|| format!("formatting {file}"))?;
         if args.check { check(root, file, &text)? } else { write(root, file, &text)? }
     }
@@ -55,10 +57,12 @@ struct Headers {
 impl Headers {
     fn find(sh: &Shell, prefix: &Path, root: &Path) -> Result<Self> {
         let ep = prefix.join("ep/include");
+        let m2n = prefix.join("m2n/include");
         let nccl = prefix.join("nccl/include");
         for needed in [
             ep.join("nccl_ep.h"),
             ep.join("nccl_ep/ep_enums.h"),
+            m2n.join("nccl_m2n.h"),
             nccl.join("nccl.h"),
             nccl.join("nccl_device/core.h"),
         ] {
@@ -71,11 +75,11 @@ impl Headers {
         }
         let shim = root.join("native/shim");
         let builtin = libclang::builtin_headers(sh)?;
-        let clang_args = [("-I", &shim), ("-I", &ep), ("-I", &nccl), ("-isystem", &builtin)]
-            .iter()
-            .flat_map(|(flag, dir)| [(*flag).to_owned(), dir.display().to_string()])
-            .collect();
-        Ok(Self { clang_args })
+        let own = [shim, ep, m2n, nccl];
+        let clang_args = own.iter().map(|dir| ("-I", dir)).chain([("-isystem", &builtin)]);
+        let clang_args =
+            clang_args.flat_map(|(flag, dir)| [flag.to_owned(), dir.display().to_string()]);
+        Ok(Self { clang_args: clang_args.collect() })
     }
 
     /// The settings that both files share.
@@ -134,19 +138,63 @@ fn core(headers: &Headers) -> Result<Core> {
     Ok(Core { text, names: bindings.names() })
 }
 
-fn ep(headers: &Headers, core: &Core) -> Result<String> {
-    let builder = headers
-        .builder("#include <nccl_ep.h>\n")?
-        .allowlist_file(r".*/nccl_ep\.h")
-        .allowlist_file(r".*/nccl_ep/ep_enums\.h")
+/// One extension library, and the file that its header becomes.
+struct Extension {
+    library: &'static str,
+    header: &'static str,
+    /// What bindgen is given: the header, and constants for macros that are no plain literal.
+    contents: &'static str,
+    /// Headers whose items are the library's own.
+    own: &'static [&'static str],
+    table: &'static str,
+    functions: &'static [&'static str],
+    /// The name of `functions` in xtask, for the message when it is incomplete.
+    list: &'static str,
+    file: &'static str,
+}
+
+const EP: Extension = Extension {
+    library: "libnccl_ep",
+    header: "nccl_ep.h",
+    contents: "#include <nccl_ep.h>\n",
+    own: &[r".*/nccl_ep\.h", r".*/nccl_ep/ep_enums\.h"],
+    table: "EpApi",
+    functions: functions::EP,
+    list: "functions::EP",
+    file: "crates/nccl-ep-sys/src/bindings.rs",
+};
+
+const M2N: Extension = Extension {
+    library: "libnccl_m2n",
+    header: "nccl_m2n.h",
+    contents: "#include <nccl_m2n.h>\n\
+               static const int codegen_NCCL_M2N_CONFIG_UNDEF_INT = NCCL_M2N_CONFIG_UNDEF_INT;\n\
+               static const int codegen_NCCL_M2N_MIN_NCCL_VERSION_CODE = \
+               NCCL_M2N_MIN_NCCL_VERSION_CODE;\n",
+    own: &[r".*/nccl_m2n\.h"],
+    table: "M2nApi",
+    functions: functions::M2N,
+    list: "functions::M2N",
+    file: "crates/nccl-m2n-sys/src/bindings.rs",
+};
+
+fn extension(headers: &Headers, core: &Core, of: &Extension) -> Result<String> {
+    let mut builder = headers
+        .builder(of.contents)?
+        .allowlist_var("codegen_.*")
         // Types of other headers are named, not defined: they come from the core crate.
         .allowlist_recursively(false);
-    let bindings = Bindings::parse(&generate(builder, "nccl_ep.h")?)?;
-    let functions = bindings.select_functions(functions::EP)?;
-    if let Some(unknown) = bindings.unlisted_function(functions::EP) {
+    for header in of.own {
+        builder = builder.allowlist_file(header);
+    }
+    let bindings = Bindings::parse(&generate(builder, of.header)?)?;
+    let functions = bindings.select_functions(of.functions)?;
+    if let Some(unknown) = bindings.unlisted_function(of.functions) {
         bail!(
-            "nccl_ep.h declares `{unknown}`, which functions::EP in xtask does not list; add it \
-             there (it becomes part of the table, and every library must then export it)"
+            "{} declares `{unknown}`, which {} in xtask does not list; add it there (it becomes \
+             part of the table, and every library must then export it)",
+            of.header,
+            of.list
         );
     }
     let mut used = bindings.mentioned();
@@ -158,17 +206,20 @@ fn ep(headers: &Headers, core: &Core) -> Result<String> {
         .filter(|n| used.contains(*n) && !own.contains(*n))
         .map(|n| &**n)
         .collect();
-    let mut text = head("The C API of libnccl_ep: its types, constants and function table.");
+    let about = format!("The C API of {}: its types, constants and function table.", of.library);
+    let mut text = head(&about);
     text += "use core::ffi::{CStr, c_void};\n\n";
     text += &format!("use nccl_ext_core::raw::{{{}}};\n\n", shared.join(", "));
     text += &bindings.types_text();
-    text += &table::text("EpApi", "libnccl_ep", &functions);
+    text += &table::text(of.table, of.library, &functions);
     Ok(text)
 }
 
 fn generate(builder: bindgen::Builder, header: &str) -> Result<String> {
     let bindings = builder.generate().with_context(|| {
-        format!("bindgen could not parse {header}; are ep/ and nccl/ of the prefix staged whole?")
+        format!(
+            "bindgen could not parse {header}; are ep/, m2n/ and nccl/ of the prefix staged whole?"
+        )
     })?;
     Ok(bindings.to_string())
 }

@@ -127,6 +127,37 @@ pub enum Error {
         /// Whether every rank gets this error.
         scope: Scope,
     },
+    /// A sharded dimension does not divide over the ranks that share it.
+    Uneven {
+        /// The dimension, from 0.
+        dim: usize,
+        /// Its global extent, in elements.
+        size: usize,
+        /// The shards that it is cut into.
+        parts: usize,
+    },
+    /// A transfer plan leaves a destination byte out, writes it twice or takes it from the wrong
+    /// place.
+    Coverage {
+        /// The rank whose tile is wrong.
+        rank: usize,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Ranks were asked for different work.
+    DigestMismatch {
+        /// The first rank that differs from rank 0.
+        rank: usize,
+        /// Where, with both values.
+        first_difference: String,
+    },
+    /// One entry of a group is wrong. Nothing of the group was issued.
+    Entry {
+        /// The entry's number in the order of recording, from 0.
+        index: usize,
+        /// What is wrong with it.
+        error: Arc<Error>,
+    },
     /// The object is in use: live handles, an open round, other owners.
     Busy {
         /// What was asked for.
@@ -164,7 +195,8 @@ pub enum Error {
         /// The error that did it.
         cause: Arc<Error>,
     },
-    /// An earlier C++ exception or trap left native objects in a state that nobody knows.
+    /// An earlier C++ exception, trap or fail-stop error left native objects in a state that nobody
+    /// knows.
     Poisoned {
         /// What did it.
         cause: Arc<Error>,
@@ -209,6 +241,7 @@ impl Error {
     pub fn scope(&self) -> Scope {
         match self {
             Self::Invalid { scope, .. } => *scope,
+            Self::Entry { error, .. } => error.scope(),
             Self::Load { .. }
             | Self::MissingSymbols { .. }
             | Self::TooOld { .. }
@@ -223,9 +256,12 @@ impl Error {
             | Self::RankGone { .. }
             | Self::Poisoned { .. }
             | Self::Diverged { .. } => Scope::Local,
-            Self::PeerFailed { .. } | Self::Timeout { .. } | Self::Unsupported { .. } => {
-                Scope::Uniform
-            }
+            Self::PeerFailed { .. }
+            | Self::Timeout { .. }
+            | Self::Unsupported { .. }
+            | Self::Uneven { .. }
+            | Self::Coverage { .. }
+            | Self::DigestMismatch { .. } => Scope::Uniform,
         }
     }
 }
@@ -300,6 +336,22 @@ impl fmt::Display for Error {
             Self::Invalid { argument, rule, expected, found, .. } => {
                 write!(f, "`{argument}`: {rule}; expected {expected}, found {found}")
             }
+            Self::Uneven { dim, size, parts } => {
+                write!(
+                    f,
+                    "dimension {dim} of {size} elements does not divide over {parts} shards"
+                )?;
+                uneven_advice(f, *size, *parts)
+            }
+            Self::Coverage { rank, problem } => {
+                write!(f, "the plan does not fill the tile of rank {rank}: {problem}")
+            }
+            Self::DigestMismatch { rank, first_difference } => write!(
+                f,
+                "rank {rank} asks for other work than rank 0: {first_difference}; give every rank \
+                 the same calls in the same order"
+            ),
+            Self::Entry { index, error } => write!(f, "entry {index} of the group: {error}"),
             Self::Busy { what, reason } => write!(f, "{what} is busy: {reason}"),
             Self::Native { call, code, detail } => {
                 write!(f, "{call} returned {} ({})", result_name(*code), code.0)?;
@@ -320,8 +372,8 @@ impl fmt::Display for Error {
             ),
             Self::Poisoned { cause } => write!(
                 f,
-                "the group is unusable since an earlier failure ({cause}); create a new \
-                 communicator and group"
+                "unusable since an earlier failure ({cause}); create a new communicator and start \
+                 over"
             ),
             Self::PeerFailed { rank, error } => write!(f, "rank {rank} failed: {error}"),
             Self::RankGone { reason } => f.write_str(reason),
@@ -358,9 +410,25 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::Diverged { cause } | Self::Poisoned { cause } => Some(&**cause),
-            Self::PeerFailed { error, .. } => Some(&**error),
+            Self::PeerFailed { error, .. } | Self::Entry { error, .. } => Some(&**error),
             _ => None,
         }
+    }
+}
+
+/// What to do with a dimension that does not divide.
+fn uneven_advice(f: &mut fmt::Formatter<'_>, size: usize, parts: usize) -> fmt::Result {
+    let Some(rest) = size.checked_rem(parts) else {
+        return f.write_str("; there must be at least one");
+    };
+    let even = size - rest;
+    if even > 0 {
+        let part = even / parts;
+        write!(f, "; move 0..{even} ({part} a shard) and {even}..{size} (replicated) separately")?;
+    }
+    match even.checked_add(parts) {
+        Some(padded) => write!(f, "{} pad it to {padded}", if even > 0 { ", or" } else { ";" }),
+        None => Ok(()),
     }
 }
 
@@ -466,6 +534,30 @@ mod tests {
         assert_eq!(invalid(Scope::Local).scope(), Scope::Local);
         let peer = Error::PeerFailed { rank: 2, error: Arc::new(invalid(Scope::Local)) };
         assert!(peer.source().is_some_and(|e| e.to_string().contains("num_experts")));
+    }
+
+    #[test]
+    fn uneven_dimensions_come_with_slices_that_are_even() {
+        let uneven = |size, parts| Error::Uneven { dim: 0, size, parts }.to_string();
+        assert_eq!(
+            uneven(5, 4),
+            "dimension 0 of 5 elements does not divide over 4 shards; move 0..4 (1 a shard) and \
+             4..5 (replicated) separately, or pad it to 8"
+        );
+        assert_eq!(
+            uneven(2, 3),
+            "dimension 0 of 2 elements does not divide over 3 shards; pad it to 3"
+        );
+        assert!(uneven(2, 0).ends_with("there must be at least one"));
+    }
+
+    #[test]
+    fn an_entry_has_the_scope_of_its_error() {
+        let error = Arc::new(invalid(Scope::Local));
+        let entry = Error::Entry { index: 2, error };
+        assert_eq!(entry.scope(), Scope::Local);
+        assert!(entry.to_string().starts_with("entry 2 of the group: `num_experts`: "));
+        assert!(entry.source().is_some());
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::{driver, ep, nccl};
 pub fn backend() -> Backend {
     static BACKEND: OnceLock<Backend> = OnceLock::new();
     *BACKEND.get_or_init(|| {
-        let library = |name, version| LibraryInfo { name, version, path: None };
+        let library = LibraryInfo::new;
         let builder = Backend::builder("cpu", MemorySpace::Host)
             .nccl(nccl::TABLE)
             .driver(driver::TABLE)

@@ -8,7 +8,10 @@
 //! whatever fails.
 //!
 //! Posts are counted on *lines*: one for the communicator, and one for each low-latency group,
-//! whose staged sends stay posted while the communicator is used for other things.
+//! whose staged sends stay posted while the communicator is used for other things. What a *staged*
+//! post shows belongs to the group and outlives the call, so nobody waits for its readers. A rank
+//! that meets staged posts in a full operation leaves a staged copy of its own behind as well: the
+//! others may come for it much later.
 
 use std::any::TypeId;
 use std::collections::BTreeMap;
@@ -73,7 +76,7 @@ impl fmt::Display for Tag {
 struct Post {
     tag: Tag,
     descriptor: *const (),
-    /// Whether the descriptor stays valid after the operation, so that nobody waits for its end.
+    /// Whether the descriptor outlives the operation, or its readers have all gone.
     staged: bool,
 }
 
@@ -110,12 +113,24 @@ impl Line {
         (0..self.posted.len()).filter(move |&rank| self.posted[rank] < operation)
     }
 
+    /// Whether nobody reads full descriptors of the operation any more.
     fn is_done(&self, operation: u64) -> bool {
-        let bank = &self.posts[Self::bank(operation)];
-        let done = self.done.iter().zip(bank);
-        done.into_iter()
-            .all(|(&done, post)| done >= operation || post.as_ref().is_some_and(|post| post.staged))
+        let mut posts = self.done.iter().zip(&self.posts[Self::bank(operation)]);
+        posts.all(|(&done, post)| done >= operation || is_staged(post))
     }
+
+    /// Whether everything that was posted can be read by those who staged.
+    fn is_staged(&self, operation: u64) -> bool {
+        self.posts[Self::bank(operation)].iter().all(is_staged)
+    }
+
+    fn has_staged(&self, operation: u64) -> bool {
+        self.posts[Self::bank(operation)].iter().any(is_staged)
+    }
+}
+
+fn is_staged(post: &Option<Post>) -> bool {
+    post.as_ref().is_some_and(|post| post.staged)
 }
 
 struct Failure {
@@ -272,30 +287,83 @@ impl Member {
     }
 
     /// One operation with all ranks: `work` runs on every rank's thread at the same time, between
-    /// two barriers, and sees everybody's descriptor, indexed by rank.
-    ///
-    /// Gives the operation's number on the line and what `work` gave.
+    /// two barriers, and sees everybody's descriptor, indexed by rank, and the operation's number
+    /// on the line.
     pub(crate) fn collective<D: Descriptor, T>(
         &self,
         line: LineId,
         descriptor: &D,
         work: impl FnOnce(&[&D], u64) -> T,
     ) -> Outcome<T> {
+        self.collective_among_staged(line, descriptor, work, |_| None)
+    }
+
+    /// The same on a line where peers may have staged. When one has, `stage` gives a copy of the
+    /// descriptor that stays valid until this rank posts the second operation from here.
+    pub(crate) fn collective_among_staged<D: Descriptor, T>(
+        &self,
+        line: LineId,
+        descriptor: &D,
+        work: impl FnOnce(&[&D], u64) -> T,
+        stage: impl FnOnce(u64) -> Option<*const D>,
+    ) -> Outcome<T> {
         let operation = self.world.post(self.rank, line, descriptor, false)?;
-        self.world.await_posts(self.rank, line, operation, D::NAME)?;
+        self.world.await_posts(self.rank, line, operation, D::NAME, OnFailure::TakeBack)?;
         let guard = Working { member: self, line, operation };
         // SAFETY: everybody has posted this operation with this descriptor type, and every full
         // descriptor lives until `guard` of its owner has seen this rank done.
         let peers = unsafe { self.world.descriptors::<D>(line, operation) };
         let result = work(&peers, operation);
+        if self.world.has_staged(line, operation)
+            && let Some(copy) = stage(operation)
+        {
+            self.world.replace_by_staged(self.rank, line, operation, copy);
+        }
         drop(guard);
         Ok(result)
+    }
+
+    /// The number that this rank's next operation on a line will have.
+    pub(crate) fn next_operation(&self, line: LineId) -> Outcome<u64> {
+        Ok(lock(&self.world.state).line(line)?.posted[self.rank] + 1)
+    }
+
+    /// Posts without waiting for anybody.
+    ///
+    /// # Safety
+    /// What `descriptor` points to, itself included, stays valid and unchanged until this rank
+    /// posts the second operation from here on the line, or all ranks have closed the line.
+    pub(crate) unsafe fn stage<D: Descriptor>(&self, line: LineId, descriptor: &D) -> Outcome<u64> {
+        self.world.post(self.rank, line, descriptor, true)
+    }
+
+    /// Does this rank's work on an operation that it has staged, once all have posted theirs.
+    pub(crate) fn complete<D: Descriptor, T>(
+        &self,
+        line: LineId,
+        operation: u64,
+        work: impl FnOnce(&[&D]) -> T,
+    ) -> Outcome<T> {
+        self.world.await_posts(self.rank, line, operation, D::NAME, OnFailure::Leave)?;
+        self.world.await_staged(line, operation)?;
+        // SAFETY: everybody has posted this operation with this descriptor type, and staged
+        // descriptors live until their owners post the second operation from there, before which
+        // they wait for this rank's next post.
+        let peers = unsafe { self.world.descriptors::<D>(line, operation) };
+        Ok(work(&peers))
     }
 
     /// Waits until all ranks have called it.
     pub(crate) fn barrier<D: Descriptor>(&self, descriptor: &D) -> Outcome {
         self.collective(COMM, descriptor, |_, _| ())
     }
+}
+
+/// What becomes of a post when its rank gives up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OnFailure {
+    TakeBack,
+    Leave,
 }
 
 /// A rank between the two barriers. Its drop, also in a panic, is the second one.
@@ -371,13 +439,14 @@ impl World {
         Ok(operation)
     }
 
-    /// Waits until all ranks have posted the operation. When it fails, the post is taken back.
+    /// Waits until all ranks have posted the operation.
     fn await_posts(
         &self,
         rank: usize,
         line: LineId,
         operation: u64,
         phase: &'static str,
+        on_failure: OnFailure,
     ) -> Outcome {
         let start = Instant::now();
         let mut state = lock(&self.state);
@@ -402,12 +471,58 @@ impl World {
                 self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         };
         state.waiting[rank] = None;
-        let entry = state.line(line)?;
-        entry.posted[rank] = operation - 1;
-        entry.posts[Line::bank(operation)][rank] = None;
+        if on_failure == OnFailure::TakeBack {
+            let entry = state.line(line)?;
+            entry.posted[rank] = operation - 1;
+            entry.posts[Line::bank(operation)][rank] = None;
+        }
         drop(state);
         self.changed.notify_all();
         Err(refusal)
+    }
+
+    fn has_staged(&self, line: LineId, operation: u64) -> bool {
+        lock(&self.state).lines.get(&line).is_some_and(|entry| entry.has_staged(operation))
+    }
+
+    /// From now on a rank's post is its staged copy; the full descriptor has no new readers.
+    fn replace_by_staged<D: Descriptor>(
+        &self,
+        rank: usize,
+        line: LineId,
+        operation: u64,
+        copy: *const D,
+    ) {
+        let mut state = lock(&self.state);
+        if let Some(entry) = state.lines.get_mut(&line)
+            && let Some(post) = &mut entry.posts[Line::bank(operation)][rank]
+        {
+            post.descriptor = copy.cast();
+            post.staged = true;
+        }
+        drop(state);
+        self.changed.notify_all();
+    }
+
+    /// Waits until ranks in the full operation have left staged copies. No time-out: they are
+    /// copying, which ends.
+    fn await_staged(&self, line: LineId, operation: u64) -> Outcome {
+        let mut state = lock(&self.state);
+        loop {
+            let entry = state.line(line)?;
+            if entry.is_staged(operation) {
+                return Ok(());
+            }
+            let posts = entry.posts[Line::bank(operation)].iter();
+            let mut left =
+                posts.zip(&entry.done).map(|(post, &done)| !is_staged(post) && done >= operation);
+            if let Some(rank) = left.position(|left| left) {
+                let reason = format!("rank {rank} panicked in the operation");
+                let error = Arc::new(Error::RankGone { reason });
+                return Err(Refusal::error(Error::PeerFailed { rank, error }));
+            }
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
     }
 
     /// Everybody's descriptor of an operation that all have posted.

@@ -1,5 +1,8 @@
 //! EP 9.6: low latency.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on tensors of the same stack")]
+
 mod common;
 
 use common::*;
@@ -303,5 +306,164 @@ fn l20_unweighted_nan_becomes_canonical() {
         call.tokens.as_mut().unwrap().data.fill(bf16::from_bits(0xFF81));
         ok(call.call(&ll.handle));
         assert!(call.out.unwrap().data.iter().all(|x| x.to_bits() == 0x7FFF));
+    });
+}
+
+/// One expert a token, and two, with weights that give the token back.
+const SINGLE: Fixture =
+    Fixture { topk: 1, ids: |r| vec![3 - r as i64, 0, 2, 1], weight: |_, _| 1.0, ..G2 };
+const DOUBLE: Fixture =
+    Fixture { ids: |r| vec![0, 2, 1, 3 - r as i64, 3, 0, 2, 1], weight: |_, _| 0.5, ..G2 };
+
+fn send_only(call: &mut Dispatch) {
+    let mut config = nccl_ep_sys::ncclEpDispatchConfig_t::default();
+    (config.size, config.magic, config.send_only) = (24, nccl_ep_sys::NCCL_EP_MAGIC, 1);
+    call.config = Some(config);
+}
+
+fn send_only_combine(call: &mut Combine) {
+    let mut config = nccl_ep_sys::ncclEpCombineConfig_t::default();
+    (config.size, config.magic, config.send_only) = (20, nccl_ep_sys::NCCL_EP_MAGIC, 1);
+    call.config = Some(config);
+}
+
+fn complete(handle: &Handle) -> nccl_ext_core::raw::ncclResult_t {
+    let (config, stream) = (std::ptr::null(), std::ptr::null_mut());
+    unsafe { (api().ncclEpComplete)(handle.raw, config, stream) }
+}
+
+/// A round in which each half is staged or not, as `staged` says of dispatch and combine.
+fn round(ll: &Ll, staged: [bool; 2]) -> (LlReceived, Vec<f32>) {
+    let mut call = ll.dispatch_call(WIDE);
+    if staged[0] {
+        send_only(&mut call);
+        ok(call.call(&ll.handle));
+        // The outputs' rows keep their bytes until the completion, whatever the peers do.
+        assert!(values(&call.out_tokens.as_ref().unwrap().data, WIDE).iter().all(|&x| x == CANARY));
+        // The input is free already.
+        call.tokens.as_mut().unwrap().data.fill(bf16::from_f32(-1.0));
+        if let Some(weights) = &mut call.weights {
+            weights.data.fill(-1.0);
+        }
+        ok(complete(&ll.handle));
+    } else {
+        ok(call.call(&ll.handle));
+    }
+    let received = ll.received(call);
+    let mut call = ll.combine_call(&received.rows, WIDE);
+    if staged[1] {
+        send_only_combine(&mut call);
+        ok(call.call(&ll.handle));
+        assert!(values(&call.out.as_ref().unwrap().data, WIDE).iter().all(|&x| x == CANARY));
+        call.tokens.as_mut().unwrap().data.fill(bf16::from_f32(-1.0));
+        ok(complete(&ll.handle));
+    } else {
+        ok(call.call(&ll.handle));
+    }
+    (received, values(&call.out.unwrap().data, WIDE))
+}
+
+#[test]
+fn l13_two_handles_interleaved_staged_and_not() {
+    ranks(2, |comm| {
+        let group = std::rc::Rc::new(Group::new(comm, &G2.config(LL, WIDE)));
+        let handles = [SINGLE, DOUBLE].map(|f| Ll::on(group.clone(), comm.rank(), f, EM));
+        let counts = [[[2, 2], [2, 2]], [[4, 4], [4, 4]]];
+        for staged in [[false; 2], [true; 2], [false, true], [true, false]] {
+            for (ll, counts) in handles.iter().zip(counts) {
+                let (received, combined) = round(ll, staged);
+                assert_eq!(received.counters.iter().sum::<i32>(), counts[comm.rank()].iter().sum());
+                assert_eq!(combined, (G2.values)(comm.rank()));
+            }
+        }
+        let [single, double] = &handles;
+        let rows = [single.dispatch().rows, double.dispatch().rows];
+        assert_eq!(double.combine(&rows[1]), (G2.values)(comm.rank()));
+        assert_eq!(single.combine(&rows[0]), (G2.values)(comm.rank()));
+    });
+}
+
+#[test]
+fn l13_staged_rounds_equal_full_ones() {
+    ranks(2, |comm| {
+        for layout in [EM, RM] {
+            let ll = Ll::new(comm, G2, layout);
+            let full = round(&ll, [false; 2]);
+            for _ in 0..3 {
+                assert_eq!(round(&ll, [true; 2]), full);
+            }
+        }
+    });
+}
+
+#[test]
+fn l13_one_rank_stages_and_the_other_does_not() {
+    ranks(2, |comm| {
+        for layout in [EM, RM] {
+            let ll = Ll::new(comm, G2, layout);
+            let full = round(&ll, [false; 2]);
+            for turn in 0..6 {
+                assert_eq!(round(&ll, [turn % 2 == comm.rank(), turn % 3 == comm.rank()]), full);
+            }
+        }
+    });
+}
+
+#[test]
+fn l13_a_full_operation_does_not_wait_for_a_staged_peers_completion() {
+    let barrier = std::sync::Barrier::new(2);
+    ranks(2, |comm| {
+        let ll = Ll::new(comm, G2, RM);
+        let full = ll.dispatch();
+        let mut call = ll.dispatch_call(WIDE);
+        if comm.rank() == 0 {
+            send_only(&mut call);
+            ok(call.call(&ll.handle));
+            // Rank 1 is through its dispatch and has overwritten its tokens.
+            barrier.wait();
+            ok(complete(&ll.handle));
+        } else {
+            ok(call.call(&ll.handle));
+            call.tokens.as_mut().unwrap().data.fill(bf16::from_f32(-1.0));
+            barrier.wait();
+        }
+        assert_eq!(ll.received(call), full);
+    });
+}
+
+#[test]
+fn l13_nothing_else_between_a_staged_send_and_its_completion() {
+    ranks(2, |comm| {
+        let group = std::rc::Rc::new(Group::new(comm, &G2.config(LL, WIDE)));
+        let ll = Ll::on(group.clone(), comm.rank(), G2, EM);
+        let other = Ll::on(group, comm.rank(), SINGLE, EM);
+        ll.dispatch();
+        let mut call = ll.dispatch_call(WIDE);
+        send_only(&mut call);
+        ok(call.call(&ll.handle));
+        refused(other.dispatch_call(WIDE).call(&other.handle), USAGE, FailureClass::Trap);
+        let mut again = ll.dispatch_call(WIDE);
+        send_only(&mut again);
+        refused(again.call(&ll.handle), USAGE, FailureClass::Trap);
+        ok(complete(&other.handle));
+        ok(complete(&ll.handle));
+        assert_eq!(ll.received(call).counters, [[3, 3], [3, 4]][comm.rank()]);
+        other.dispatch();
+    });
+}
+
+#[test]
+fn l13_the_communicator_is_free_while_a_send_is_staged() {
+    ranks(2, |comm| {
+        let ll = Ll::new(comm, G2, EM);
+        let mut call = ll.dispatch_call(WIDE);
+        send_only(&mut call);
+        ok(call.call(&ll.handle));
+        let mut sum = [0_i32];
+        let (one, stream) = ([1_i32], nccl_ext_core::Stream::DEFAULT);
+        comm.all_reduce(&one, &mut sum, nccl_ext_core::Reduction::Sum, stream).unwrap();
+        assert_eq!(sum, [2]);
+        ok(complete(&ll.handle));
+        assert_eq!(ll.received(call).counters, [[3, 3], [3, 4]][comm.rank()]);
     });
 }

@@ -162,7 +162,7 @@ rules! {
             |f| f.ht() && f.config.enable_mask => ("false", "true with high throughput");
         "group.em-flags" on "NCCL_EP_HT_EM_LOCAL_DUP":
             "at most one expert-major mode is forced by the environment" ("EP 2.1 #28", Uniform)
-            |f| f.ht() && f.environment.local_dup && f.environment.nvlink_dup
+            |f| f.environment.local_dup && f.environment.nvlink_dup
                 => ("one of NCCL_EP_HT_EM_LOCAL_DUP and NCCL_EP_HT_EM_NVLINK_DUP unset",
                     "both on");
         "group.zero-copy" on "zero_copy":

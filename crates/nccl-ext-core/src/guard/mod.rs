@@ -13,9 +13,9 @@
 //! guard::call        reads the text, destroys the exception, returns the error
 //! ```
 //!
-//! `enter` calls the function itself. No Rust frame lies between the two, so no exception ever
-//! unwinds through Rust code, destructors are not a question, and the guard works in programs
-//! that are built with `panic = "abort"` as well.
+//! `enter` calls the function itself. No Rust frame lies between the two, so no exception unwinds
+//! through Rust code (a callback that calls the library again without a guard aside), destructors
+//! are not a question, and the guard works in programs built with `panic = "abort"` as well.
 //!
 //! By default `enter` is assembly (Linux on x86-64 and aarch64), and neither a C++ compiler nor a
 //! C++ library is needed to build. The feature `guard-cc` builds it from `guard.cc` instead. On

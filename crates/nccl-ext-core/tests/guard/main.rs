@@ -9,6 +9,10 @@ mod throws;
 
 use libtest_mimic::{Arguments, Completion, Trial};
 use nccl_ext_core::{Error, guard};
+use stub::Stub;
+
+/// A test's name and what it does.
+type Case = (&'static str, fn(&Stub));
 
 fn main() {
     let arguments = Arguments::from_args();
@@ -19,22 +23,24 @@ fn main() {
         assert_eq!(guard::kind(), if here { kind } else { "none" });
         Ok(())
     })];
-    let assembly_only = panics::ASSEMBLY_ONLY.iter().map(|trial| (trial, &["assembly"][..]));
     let both = throws::TRIALS.iter().chain(panics::TRIALS);
-    let both = both.map(|trial| (trial, &["assembly", "c++"][..]));
-    trials.extend(both.chain(assembly_only).map(|((name, run), kinds)| {
-        Trial::ignorable_test(*name, move || {
-            if !kinds.contains(&guard::kind()) {
-                return Ok(Completion::ignored_with(format!("not for kind {}", guard::kind())));
-            }
-            match stub::get() {
-                Ok(stub) => run(stub),
-                Err(reason) => return Ok(Completion::ignored_with(reason)),
-            }
-            Ok(Completion::Completed)
-        })
-    }));
+    trials.extend(both.map(|case| trial(case, &["assembly", "c++"])));
+    trials.extend(panics::ASSEMBLY_ONLY.iter().map(|case| trial(case, &["assembly"])));
     libtest_mimic::run(&arguments, trials).exit();
+}
+
+/// A test that needs the stub and one of those kinds of guard.
+fn trial((name, run): &'static Case, kinds: &'static [&'static str]) -> Trial {
+    Trial::ignorable_test(*name, move || {
+        if !kinds.contains(&guard::kind()) {
+            return Ok(Completion::ignored_with(format!("not for kind {}", guard::kind())));
+        }
+        match stub::get() {
+            Ok(stub) => run(stub),
+            Err(reason) => return Ok(Completion::ignored_with(reason)),
+        }
+        Ok(Completion::Completed)
+    })
 }
 
 /// The text of the exception that a call ended with.

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use nccl_ext_core::guard;
 
 use crate::stub::{Callback, Stub};
-use crate::text;
+use crate::{Case, text};
 
-pub(crate) const TRIALS: &[(&str, fn(&Stub))] = &[
+pub(crate) const TRIALS: &[Case] = &[
     ("a_panic_passes_through", passes_through),
     ("a_guard_during_a_panic", during_a_panic),
     ("an_exception_through_a_callback", through_a_callback),
@@ -18,8 +18,7 @@ pub(crate) const TRIALS: &[(&str, fn(&Stub))] = &[
 ];
 
 /// In C++ such an exception passes, as a panic does.
-pub(crate) const ASSEMBLY_ONLY: &[(&str, fn(&Stub))] =
-    &[("an_exception_of_another_language", another_language)];
+pub(crate) const ASSEMBLY_ONLY: &[Case] = &[("an_exception_of_another_language", another_language)];
 
 unsafe extern "C-unwind" fn panics(_: *mut c_void) -> i32 {
     resume_unwind(Box::new(String::from("payload")))

@@ -7,11 +7,9 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use nccl_ext_core::guard;
 
 use crate::stub::{Callback, Stub};
-use crate::text;
+use crate::{Case, text};
 
-type Trial = (&'static str, fn(&Stub));
-
-pub(crate) const TRIALS: &[Trial] = &[
+pub(crate) const TRIALS: &[Case] = &[
     ("values_go_in_and_come_back", values),
     ("text_of_an_exception", texts),
     ("bases_are_found_in_the_object", bases),

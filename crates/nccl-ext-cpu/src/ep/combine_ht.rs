@@ -197,26 +197,30 @@ impl Sum<'_> {
     /// # Safety
     /// As [`add`](Self::add).
     unsafe fn add_partial<T: Token>(&self, sum: &mut [f32], row: Row, begin: usize) {
-        let len = sum.len();
+        let kept = self.slots(row).iter().copied().filter(|&slot| slot != NOWHERE);
+        let mut others = kept.clone();
+        let Some(first) = others.next() else { return };
+        if others.next().is_none() {
+            // Rounding a single row gives the row.
+            // SAFETY: this function's contract.
+            return unsafe { self.add::<T>(sum, row, first, begin) };
+        }
         let mut part = [0.0_f32; BLOCK];
-        let part = &mut part[..len];
-        let mut kept = self.slots(row).iter().filter(|&&slot| slot != NOWHERE);
-        for &slot in kept.clone() {
+        let mut rounded = [T::default(); BLOCK];
+        let (part, rounded) = (&mut part[..sum.len()], &mut rounded[..sum.len()]);
+        for slot in kept {
             // SAFETY: this function's contract.
             unsafe { self.add::<T>(part, row, slot, begin) };
         }
-        let mut rounded = [T::default(); BLOCK];
-        let rounded = &mut rounded[..len];
         T::store(part, rounded);
         T::add(sum, rounded);
         let peer = self.peers[row.rank as usize];
-        let first = kept.next();
-        if let (true, Some(&slot), Some(_)) = (peer.mutated, first, kept.next()) {
+        if peer.mutated {
             // SAFETY: this function's contract; the row is this rank's alone, and its block has
             // been read already.
             unsafe {
-                let to = peer.rows.cast::<T>().add(slot as usize * self.hidden + begin);
-                core::ptr::copy_nonoverlapping(rounded.as_ptr(), to, len);
+                let to = peer.rows.cast::<T>().add(first as usize * self.hidden + begin);
+                core::ptr::copy_nonoverlapping(rounded.as_ptr(), to, rounded.len());
             }
         }
     }

@@ -4,10 +4,13 @@
 use nccl_ext_core::DataType;
 
 use super::combine::{Arguments, output};
-use super::dispatch_ll::{Sent, check_blocks, check_hidden};
+use std::sync::Arc;
+
+use super::dispatch_ll::{check_blocks, check_hidden};
 use super::geometry;
 use super::group::{Settings, View};
 use super::handle::{self, Layout, Ready, compile_failure};
+use super::low_latency::{Pending, Sent, require_nothing_staged};
 use super::numerics::{BLOCK, Token, with_token_type};
 use super::routing::NOWHERE;
 use super::tensor::{Tensor, WindowOnly};
@@ -18,9 +21,12 @@ use crate::world::{Descriptor, KEYS};
 use nccl_ext_core::raw::ncclResult_t;
 
 /// The rows that a rank gives back.
-struct Give {
-    key: [u64; KEYS],
-    rows: *const u8,
+pub(super) struct Give {
+    pub(super) key: [u64; KEYS],
+    pub(super) rows: *const u8,
+    /// The first row of each expert's or source's region; NULL where they are as the dispatch
+    /// received them.
+    pub(super) starts: *const usize,
 }
 
 // SAFETY: the peers only read.
@@ -32,6 +38,11 @@ unsafe impl Descriptor for Give {
         self.key
     }
 }
+
+// SAFETY: it is made to be read by other threads; its makers say how long.
+unsafe impl Send for Give {}
+// SAFETY: as above.
+unsafe impl Sync for Give {}
 
 /// # Safety
 /// The C contract of `ncclEpCombine`, for the tensors of `arguments`.
@@ -69,9 +80,7 @@ pub(super) unsafe fn combine(group: &View<'_>, ready: &Ready, arguments: &Argume
     }
     check_blocks(settings)?;
     check_row(settings, arguments.data_type, hidden)?;
-    require(!arguments.send_only, || {
-        Refusal::unsupported("send_only", ncclResult_t::ncclInvalidUsage)
-    })?;
+    require_nothing_staged(handle::lock(group.staging).pending)?;
     // SAFETY: the caller keeps the table of the last update until the step's last combine.
     unsafe { check_dispatched(&state.sent, topk)? };
     let sent = &state.sent;
@@ -85,18 +94,81 @@ pub(super) unsafe fn combine(group: &View<'_>, ready: &Ready, arguments: &Argume
             sent.operation,
         ],
         rows: tokens.data(member, undefined)?,
+        starts: core::ptr::null(),
     };
-    let out = out.data(member, undefined)?;
-    let me = member.rank();
-    member.collective(group.line(), &give, |peers, _| {
-        with_token_type!(arguments.data_type, T => {
-            let topk = ready.topk;
-            let sum = Sum { settings, sent, peers, hidden, topk, weights, me };
-            // SAFETY: all ranks combine the same dispatch in the same shape; the output has a row
-            // for each token, and expert-major weights have `topk` for each.
-            unsafe { sum.all::<T>(out.cast()) }
-        });
+    let receive = Receive {
+        out: out.data(member, undefined)?,
+        hidden,
+        topk: ready.topk,
+        data_type: arguments.data_type,
+        weights,
+        expert_major,
+    };
+    let stage = |operation| {
+        let mut staging = handle::lock(group.staging);
+        let bytes = hidden * arguments.data_type.size();
+        let stride = if expert_major { ranks * max_tokens } else { max_tokens };
+        // SAFETY: the input has the layout's shape, of which the dispatch filled that much.
+        unsafe { staging.bank(operation).stage_give(&give, bytes, stride, &sent.received) }
+    };
+    if arguments.send_only {
+        let copy = stage(member.next_operation(group.line())?);
+        // SAFETY: the group's bank keeps the copy until the second operation from here, and the
+        // group outlives its line.
+        let operation = unsafe { member.stage(group.line(), &*copy)? };
+        state.pending = Some(Pending::Combine { operation, receive });
+        handle::lock(group.staging).pending = true;
+        return Ok(());
+    }
+    // SAFETY: all ranks combine the same dispatch in the same shape, and the output was checked.
+    let work = |peers: &[&Give], _| unsafe { receive.sum(group, sent, peers) };
+    let stage = |operation| Some(Arc::as_ptr(&stage(operation)));
+    member.collective_among_staged(group.line(), &give, work, stage)
+}
+
+/// The receive half of a staged combine.
+///
+/// # Safety
+/// The output and the weights of the staged call are still valid.
+pub(super) unsafe fn complete(
+    group: &View<'_>,
+    sent: &Sent,
+    operation: u64,
+    receive: &Receive,
+) -> Outcome {
+    group.member.complete(group.line(), operation, |peers: &[&Give]| {
+        // SAFETY: this function's contract.
+        unsafe { receive.sum(group, sent, peers) }
     })
+}
+
+/// Where a rank puts its sums.
+#[derive(Clone, Copy)]
+pub(super) struct Receive {
+    out: *mut u8,
+    hidden: usize,
+    topk: usize,
+    data_type: DataType,
+    /// Expert-major only.
+    weights: *const f32,
+    expert_major: bool,
+}
+
+// SAFETY: the caller keeps output and weights valid until the operation is complete, from
+// whatever thread that is called.
+unsafe impl Send for Receive {}
+
+impl Receive {
+    /// # Safety
+    /// The peers give back the dispatch of `sent`; the output has a row, and expert-major weights
+    /// `topk` entries, for each of its tokens.
+    unsafe fn sum(&self, group: &View<'_>, sent: &Sent, peers: &[&Give]) {
+        let (settings, me) = (group.settings, group.member.rank());
+        with_token_type!(self.data_type, T => {
+            // SAFETY: this function's contract.
+            unsafe { Sum { receive: self, settings, sent, peers, me }.all::<T>(self.out.cast()) }
+        });
+    }
 }
 
 /// Rows that the combine kernel compiles and runs for (EP 4.4.1).
@@ -145,63 +217,72 @@ unsafe fn check_dispatched(sent: &Sent, topk: TopK) -> Outcome {
 
 /// A rank that sums.
 struct Sum<'a> {
+    receive: &'a Receive,
     settings: &'a Settings,
     sent: &'a Sent,
     peers: &'a [&'a Give],
-    hidden: usize,
-    topk: usize,
-    /// NULL for rank-major, whose rows count as they are.
-    weights: *const f32,
     me: usize,
 }
 
 impl Sum<'_> {
     /// # Safety
-    /// Peers have the layout's shape, with aligned elements of `T`, and got the dispatch of
-    /// `sent`; the output has a row, and expert-major weights `topk` entries, for each token.
+    /// As [`Receive::sum`]; rows are aligned elements of `T`.
     unsafe fn all<T: Token>(&self, out: *mut T) {
         let mut sums = [0.0_f32; BLOCK];
+        let Receive { hidden, topk, weights, expert_major, .. } = *self.receive;
         let Sent { entries, slots, .. } = self.sent;
-        let tokens = entries.experts.chunks_exact(self.topk);
-        let tokens = tokens.zip(slots.of_entry.chunks_exact(self.topk)).enumerate();
+        let tokens = entries.experts.chunks_exact(topk);
+        let tokens = tokens.zip(slots.of_entry.chunks_exact(topk)).enumerate();
         for (token, (experts, slots)) in tokens {
-            for begin in (0..self.hidden).step_by(BLOCK) {
-                let len = BLOCK.min(self.hidden - begin);
+            for begin in (0..hidden).step_by(BLOCK) {
+                let len = BLOCK.min(hidden - begin);
                 let sum = &mut sums[..len];
                 sum.fill(0.0);
                 for (k, (&expert, &slot)) in experts.iter().zip(slots).enumerate() {
                     if slot == NOWHERE {
                         continue;
                     }
-                    let (rank, row) = self.place(expert as usize, slot as usize);
                     // SAFETY: this function's contract; nobody writes the rows meanwhile.
                     let values = unsafe {
-                        let first = self.peers[rank].rows.cast::<T>();
-                        core::slice::from_raw_parts(first.add(row * self.hidden + begin), len)
+                        let row = self.row(expert as usize, slot as usize).cast::<T>();
+                        core::slice::from_raw_parts(row.add(begin), len)
                     };
-                    if self.weights.is_null() {
-                        T::add(sum, values);
-                    } else {
+                    if expert_major {
                         // SAFETY: this function's contract.
-                        let weight = unsafe { self.weights.add(token * self.topk + k).read() };
+                        let weight = unsafe { weights.add(token * topk + k).read() };
                         T::multiply_add(sum, values, weight);
+                    } else {
+                        T::add(sum, values);
                     }
                 }
                 // SAFETY: the output's rows; nobody else has them.
                 let out = unsafe {
-                    core::slice::from_raw_parts_mut(out.add(token * self.hidden + begin), len)
+                    core::slice::from_raw_parts_mut(out.add(token * hidden + begin), len)
                 };
                 T::store(sum, out);
             }
         }
     }
 
-    /// Rank and row of an entry's slot.
-    fn place(&self, expert: usize, slot: usize) -> (usize, usize) {
+    /// The row in an entry's slot.
+    ///
+    /// # Safety
+    /// The entry was dispatched to that slot.
+    unsafe fn row(&self, expert: usize, slot: usize) -> *const u8 {
         let Settings { local_experts, ranks, max_tokens, .. } = *self.settings;
-        let (rank, local) = (expert / local_experts, expert % local_experts);
-        let region =
-            if self.weights.is_null() { self.me * max_tokens } else { local * ranks * max_tokens };
-        (rank, region + slot)
+        let peer = self.peers[expert / local_experts];
+        let (region, stride) = match self.receive.expert_major {
+            true => (expert % local_experts, ranks * max_tokens),
+            false => (self.me, max_tokens),
+        };
+        let bytes = self.receive.hidden * self.receive.data_type.size();
+        // SAFETY: this function's contract; a packed give has the start of every region.
+        unsafe {
+            let start = match peer.starts.is_null() {
+                true => region * stride,
+                false => peer.starts.add(region).read(),
+            };
+            peer.rows.add((start + slot) * bytes)
+        }
     }
 }

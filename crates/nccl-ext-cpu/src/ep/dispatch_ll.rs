@@ -1,5 +1,6 @@
-//! Low-latency dispatch (EP 4.1 to 4.3): every rank pulls its rows from what its peers offer, in
-//! the order of source rank and token.
+//! Low-latency dispatch (EP 4.1 to 4.3): every rank pulls its rows from what its peers offer.
+
+use std::sync::Arc;
 
 use nccl_ep_sys::ncclEpTensor_t;
 use nccl_ext_core::DataType;
@@ -9,135 +10,21 @@ use super::dispatch::{Arguments, check_tokens, global_ids};
 use super::geometry;
 use super::group::{Settings, View};
 use super::handle::{self, Layout, Ready, compile_failure};
-use super::routing::NOWHERE;
+use super::low_latency::{Pending, Sent, lowest_id, require_nothing_staged, zeros};
 use super::tensor::{Tensor, WindowOnly};
-use super::topk::TopK;
 use super::update::not_updated;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 use crate::world::{Descriptor, KEYS};
 
-/// What a low-latency handle learns with each step.
-#[derive(Default)]
-pub(super) struct LowLatency {
-    pub(super) topk: Option<TopK>,
-    pub(super) sent: Sent,
-}
-
-/// What this rank sent in its last dispatch, and where that went.
-#[derive(Default)]
-pub(super) struct Sent {
-    /// The dispatch's number on the group's line, the same on all ranks; 0 for none.
-    pub(super) operation: u64,
-    pub(super) entries: Entries,
-    pub(super) slots: Slots,
-}
-
-/// The entries of a step's top-k table, and how many there are of each kind.
-#[derive(Default)]
-pub(super) struct Entries {
-    /// [`NOWHERE`] for no expert.
-    pub(super) experts: Vec<u32>,
-    per_expert: Vec<u32>,
-}
-
-impl Entries {
-    /// Every id is below the number of experts.
-    fn build(&mut self, ids: impl Iterator<Item = i64>, experts: usize) {
-        self.experts.clear();
-        self.experts.extend(ids.map(|id| u32::try_from(id).unwrap_or(NOWHERE)));
-        zeros(&mut self.per_expert, experts);
-        for &expert in &self.experts {
-            if let Some(count) = self.per_expert.get_mut(expert as usize) {
-                *count += 1;
-            }
-        }
-    }
-}
-
-/// Each entry's slot on the rank that receives it: among its expert's rows (expert-major), or, at
-/// the first entry of a token for a rank, among this rank's rows there (rank-major). [`NOWHERE`]
-/// for entries without a row of their own.
-#[derive(Default)]
-pub(super) struct Slots {
-    pub(super) of_entry: Vec<u32>,
-    /// Next slot of each expert or rank, while slots are handed out.
-    next: Vec<u32>,
-}
-
-impl Slots {
-    fn place_by_expert(&mut self, entries: &Entries, peers: &[&Offer], me: usize) {
-        zeros(&mut self.next, entries.per_expert.len());
-        for peer in &peers[..me] {
-            let counts = peer.counts(peer.per_expert, self.next.len());
-            self.next.iter_mut().zip(counts).for_each(|(next, count)| *next += count);
-        }
-        self.of_entry.clear();
-        for &expert in &entries.experts {
-            let slot = self.next.get_mut(expert as usize).map(take);
-            self.of_entry.push(slot.unwrap_or(NOWHERE));
-        }
-    }
-
-    fn place_by_rank(&mut self, entries: &Entries, topk: usize, local_experts: usize) {
-        zeros(&mut self.next, entries.per_expert.len() / local_experts);
-        self.of_entry.clear();
-        for token in entries.experts.chunks_exact(topk) {
-            for k in 0..topk {
-                let rank = first_of_rank(token, k, local_experts);
-                let slot = rank.map(|rank| take(&mut self.next[rank]));
-                self.of_entry.push(slot.unwrap_or(NOWHERE));
-            }
-        }
-    }
-}
-
-fn take(next: &mut u32) -> u32 {
-    *next += 1;
-    *next - 1
-}
-
-fn zeros(counts: &mut Vec<u32>, len: usize) {
-    counts.clear();
-    counts.resize(len, 0);
-}
-
-/// The rank of a token's `k`-th expert, unless an earlier one has the same or there is none.
-fn first_of_rank(token: &[u32], k: usize, local_experts: usize) -> Option<usize> {
-    let rank = |expert: u32| (expert != NOWHERE).then(|| expert as usize / local_experts);
-    let own = rank(token[k])?;
-    token[..k].iter().all(|&other| rank(other) != Some(own)).then_some(own)
-}
-
-/// Remembers the caller's top-k table; it is read by dispatch and combine.
-///
-/// # Safety
-/// The table stays valid and unchanged until the step's last combine.
-pub(super) unsafe fn update(group: &View<'_>, ready: &Ready, topk: TopK) -> Outcome {
-    // SAFETY: this function's contract.
-    unsafe { topk.check(group.settings.experts, lowest(group.settings))? };
-    let state = &mut *handle::lock(&ready.low);
-    // Dispatch allocates nothing.
-    let entries = topk.tokens * ready.topk;
-    let Sent { entries: Entries { experts, .. }, slots, .. } = &mut state.sent;
-    experts.reserve(entries.saturating_sub(experts.len()));
-    slots.of_entry.reserve(entries.saturating_sub(slots.of_entry.len()));
-    state.topk = Some(topk);
-    Ok(())
-}
-
-/// Ids travel as 16 bits; below this one they alias experts (EP 4.16).
-fn lowest(settings: &Settings) -> i64 {
-    settings.experts as i64 - 65536
-}
-
 /// What a rank offers to its peers.
 pub(super) struct Offer {
-    key: [u64; KEYS],
-    experts: *const u32,
-    tokens: usize,
-    per_expert: *const u32,
-    rows: *const u8,
-    weights: *const f32,
+    pub(super) key: [u64; KEYS],
+    pub(super) tokens: usize,
+    pub(super) experts: *const u32,
+    pub(super) per_expert: *const u32,
+    pub(super) rows: *const u8,
+    /// NULL for expert-major.
+    pub(super) weights: *const f32,
 }
 
 // SAFETY: the peers only read, and nobody changes what the pointers name during the operation.
@@ -149,26 +36,44 @@ unsafe impl Descriptor for Offer {
     }
 }
 
+// SAFETY: an offer is made to be read by other threads; its makers say how long.
+unsafe impl Send for Offer {}
+// SAFETY: as above.
+unsafe impl Sync for Offer {}
+
 impl Offer {
-    fn counts(&self, counts: *const u32, len: usize) -> &[u32] {
-        // SAFETY: the tables have an entry for each expert or rank, and nobody changes them while
-        // the offer is shown.
-        unsafe { core::slice::from_raw_parts(counts, len) }
+    /// Entries for each expert.
+    pub(super) fn per_expert(&self, experts: usize) -> &[u32] {
+        // SAFETY: the table has an entry for each expert, and nobody changes it while the offer
+        // is shown.
+        unsafe { core::slice::from_raw_parts(self.per_expert, experts) }
     }
 
-    fn experts(&self, topk: usize) -> &[u32] {
+    /// The expert of each entry of the top-k table.
+    pub(super) fn experts(&self, topk: usize) -> &[u32] {
         // SAFETY: the table has `topk` entries a token, and nobody changes it while the offer is
         // shown.
         unsafe { core::slice::from_raw_parts(self.experts, self.tokens * topk) }
     }
 }
 
-/// Where this rank receives.
+/// Where a rank receives, and how.
+#[derive(Clone, Copy)]
+pub(super) struct Receive {
+    topk: usize,
+    bytes: usize,
+    outputs: Outputs,
+}
+
 #[derive(Clone, Copy)]
 enum Outputs {
     ExpertMajor { rows: *mut u8, counters: *mut i32 },
     RankMajor { rows: *mut u8, weights: *mut f32, ids: *mut i32, counters: *mut i32, global: bool },
 }
+
+// SAFETY: the caller keeps the outputs valid until the operation is complete, from whatever
+// thread that is called.
+unsafe impl Send for Receive {}
 
 /// # Safety
 /// The C contract of `ncclEpDispatch`, for the tensors of `arguments`.
@@ -178,22 +83,20 @@ pub(super) unsafe fn dispatch(group: &View<'_>, ready: &Ready, arguments: &Argum
     let tokens = state.topk.map_or(arguments.tokens.extent(0), |topk| topk.tokens);
     // SAFETY: this function's contract.
     let (rows, weights, outputs) = unsafe { check(group, ready, arguments, tokens)? };
+    let staged = handle::lock(group.staging).pending;
+    require_nothing_staged(staged)?;
     check_geometry(settings, arguments)?;
     let topk = state
         .topk
         .ok_or_else(|| not_updated(FailureClass::Return, ncclResult_t::ncclInvalidArgument))?;
-    require(!arguments.send_only, || {
-        Refusal::unsupported("send_only", ncclResult_t::ncclInvalidUsage)
-    })?;
-    let Sent { operation, entries, slots } = &mut state.sent;
-    *operation = 0;
+    let entries = &mut state.sent.entries;
+    state.sent.operation = 0;
     // SAFETY: the caller keeps the table of the last update until the step's last combine. It may
     // have been written since, so it is checked again.
     unsafe {
-        topk.check(settings.experts, lowest(settings))?;
+        topk.check(settings.experts, lowest_id(settings))?;
         entries.build(topk.ids(), settings.experts);
     }
-    let entries = &*entries;
     let offer = Offer {
         key: [
             group.index,
@@ -203,33 +106,51 @@ pub(super) unsafe fn dispatch(group: &View<'_>, ready: &Ready, arguments: &Argum
             arguments.data_type as u64,
             0,
         ],
-        experts: entries.experts.as_ptr(),
         tokens,
+        experts: entries.experts.as_ptr(),
         per_expert: entries.per_expert.as_ptr(),
         rows,
         weights,
     };
-    let bytes = arguments.row_bytes()?;
-    let me = group.member.rank();
-    *operation = group.member.collective(group.line(), &offer, |peers, number| {
-        check_capacity(settings, ready.layout, peers)?;
-        match ready.layout {
-            Layout::ExpertMajor => slots.place_by_expert(entries, peers, me),
-            _ => slots.place_by_rank(entries, ready.topk, settings.local_experts),
-        }
-        let pull = Pull { settings, topk: ready.topk, me, bytes, peers };
-        // SAFETY: the outputs have the full shapes of the layout, and nobody receives more.
-        unsafe {
-            match outputs {
-                Outputs::ExpertMajor { rows, counters } => pull.expert_major(rows, counters),
-                Outputs::RankMajor { rows, weights, ids, counters, global } => {
-                    pull.rank_major(rows, weights, ids, counters, global);
-                }
-            }
-        }
-        Ok(number)
-    })??;
-    Ok(())
+    let receive = Receive { topk: ready.topk, bytes: arguments.row_bytes()?, outputs };
+    let stage = |operation| {
+        let mut staging = handle::lock(group.staging);
+        let bank = staging.bank(operation);
+        // SAFETY: the offer was made of the caller's tensors and this handle's tables.
+        unsafe { bank.stage_offer(&offer, receive.bytes, receive.topk, settings.experts) }
+    };
+    if arguments.send_only {
+        let copy = stage(group.member.next_operation(group.line())?);
+        // SAFETY: the group's bank keeps the copy until the second operation from here, and the
+        // group outlives its line.
+        let operation = unsafe { group.member.stage(group.line(), &*copy)? };
+        state.pending = Some(Pending::Dispatch { operation, receive });
+        handle::lock(group.staging).pending = true;
+        return Ok(());
+    }
+    let sent = &mut state.sent;
+    let work = |peers: &[&Offer], operation| {
+        // SAFETY: `check` found the outputs to have the layout's shapes.
+        unsafe { receive.pull(group, sent, peers, operation) }
+    };
+    let stage = |operation| Some(Arc::as_ptr(&stage(operation)));
+    group.member.collective_among_staged(group.line(), &offer, work, stage)?
+}
+
+/// The receive half of a staged dispatch.
+///
+/// # Safety
+/// The outputs of the staged call are still valid.
+pub(super) unsafe fn complete(
+    group: &View<'_>,
+    sent: &mut Sent,
+    operation: u64,
+    receive: &Receive,
+) -> Outcome {
+    group.member.complete(group.line(), operation, |peers: &[&Offer]| {
+        // SAFETY: this function's contract.
+        unsafe { receive.pull(group, sent, peers, operation) }
+    })?
 }
 
 /// Shapes and presence (EP 4.2, 4.3).
@@ -308,7 +229,10 @@ unsafe fn check(
         global: global_ids(arguments.info.as_ref())?,
     };
     check_zero_copy(settings, ready.layout, out)?;
-    Ok((rows, weights.data(member, undefined)?.cast(), outputs))
+    // Without tokens the pointer may be NULL, which says expert-major; nobody follows it then.
+    let weights = weights.data(member, undefined)?.cast::<f32>();
+    let weights = if tokens == 0 { core::ptr::dangling() } else { weights.cast_const() };
+    Ok((rows, weights, outputs))
 }
 
 /// Elements of a row come in units.
@@ -363,14 +287,10 @@ pub(super) fn check_blocks(settings: &Settings) -> Outcome {
 
 /// Duplicates in rows can exceed an expert's rows; the vendor's kernel then writes past them. All
 /// ranks see the same counts and refuse together.
-fn check_capacity(settings: &Settings, layout: Layout, peers: &[&Offer]) -> Outcome {
-    if layout != Layout::ExpertMajor {
-        return Ok(());
-    }
+fn check_capacity(settings: &Settings, peers: &[&Offer]) -> Outcome {
     let room = settings.ranks * settings.max_tokens;
     for expert in 0..settings.experts {
-        let counts =
-            |peer: &&Offer| peer.counts(peer.per_expert, settings.experts)[expert] as usize;
+        let counts = |peer: &&Offer| peer.per_expert(settings.experts)[expert] as usize;
         let count: usize = peers.iter().map(counts).sum();
         require(count <= room, || {
             let rule = "duplicates in a row do not overfill an expert's rows";
@@ -383,12 +303,64 @@ fn check_capacity(settings: &Settings, layout: Layout, peers: &[&Offer]) -> Outc
     Ok(())
 }
 
+impl Receive {
+    /// Takes this rank's rows and notes where its own went.
+    ///
+    /// # Safety
+    /// The outputs are valid and have the layout's shapes.
+    unsafe fn pull(
+        &self,
+        group: &View<'_>,
+        sent: &mut Sent,
+        peers: &[&Offer],
+        operation: u64,
+    ) -> Outcome {
+        let (settings, me) = (group.settings, group.member.rank());
+        let Sent { entries, slots, received, .. } = sent;
+        let pull = Pull { settings, topk: self.topk, bytes: self.bytes, me, peers };
+        match self.outputs {
+            Outputs::ExpertMajor { rows, counters } => {
+                check_capacity(settings, peers)?;
+                slots.place_by_expert(entries, &peers[..me]);
+                zeros(received, settings.local_experts);
+                // SAFETY: this function's contract, and no expert receives too much.
+                unsafe {
+                    pull.expert_major(rows, received);
+                    publish(received, counters);
+                }
+            }
+            Outputs::RankMajor { rows, weights, ids, counters, global } => {
+                slots.place_by_rank(entries, self.topk, settings.local_experts);
+                zeros(received, settings.ranks);
+                // SAFETY: this function's contract.
+                unsafe {
+                    pull.rank_major(rows, weights, ids, global, received);
+                    publish(received, counters);
+                }
+            }
+        }
+        sent.operation = operation;
+        Ok(())
+    }
+}
+
+/// # Safety
+/// `counters` is NULL or has an element for each count.
+unsafe fn publish(counts: &[u32], counters: *mut i32) {
+    if !counters.is_null() {
+        for (i, &count) in counts.iter().enumerate() {
+            // SAFETY: this function's contract.
+            unsafe { counters.add(i).write(count as i32) };
+        }
+    }
+}
+
 /// A receiver at work.
 struct Pull<'a> {
     settings: &'a Settings,
     topk: usize,
-    me: usize,
     bytes: usize,
+    me: usize,
     peers: &'a [&'a Offer],
 }
 
@@ -401,35 +373,29 @@ impl Pull<'_> {
     }
 
     /// # Safety
-    /// The outputs have the layout's shapes and `check_capacity` passed.
-    unsafe fn expert_major(&self, rows: *mut u8, counters: *mut i32) {
-        let Settings { local_experts, ranks, max_tokens, .. } = *self.settings;
-        // The counters themselves say how many rows an expert has so far.
-        // SAFETY: this function's contract.
-        let counters = unsafe {
-            counters.write_bytes(0, local_experts);
-            core::slice::from_raw_parts_mut(counters, local_experts)
-        };
+    /// The output has the layout's shape, and no expert receives more than its rows.
+    unsafe fn expert_major(&self, rows: *mut u8, received: &mut [u32]) {
+        let stride = self.settings.ranks * self.settings.max_tokens;
         for peer in self.peers {
             for (i, &expert) in peer.experts(self.topk).iter().enumerate() {
                 let Some(own) = self.local(expert) else { continue };
-                let slot = own * ranks * max_tokens + counters[own] as usize;
+                let slot = own * stride + received[own] as usize;
                 // SAFETY: this function's contract.
                 unsafe { self.copy_row(peer, i / self.topk, rows, slot) };
-                counters[own] += 1;
+                received[own] += 1;
             }
         }
     }
 
     /// # Safety
-    /// The outputs have the layout's shapes; `counters` may be NULL.
+    /// The outputs have the layout's shapes.
     unsafe fn rank_major(
         &self,
         rows: *mut u8,
         weights: *mut f32,
         ids: *mut i32,
-        counters: *mut i32,
         global: bool,
+        received: &mut [u32],
     ) {
         let (topk, most) = (self.topk, self.settings.max_tokens);
         for (source, peer) in self.peers.iter().enumerate() {
@@ -458,10 +424,7 @@ impl Pull<'_> {
                 // SAFETY: as above: the whole index tensor is written on every dispatch.
                 unsafe { ids.add(i).write(-1) };
             }
-            if !counters.is_null() {
-                // SAFETY: as above.
-                unsafe { counters.add(source).write((slot - source * most) as i32) };
-            }
+            received[source] = (slot - source * most) as u32;
         }
     }
 

@@ -1,8 +1,8 @@
 //! Groups: creation in the vendor's order (EP 2.1), resolved settings, destruction.
 
 use core::ffi::c_void;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use nccl_ep_sys::{
     ncclEpAlgorithm_t, ncclEpAllocConfig_t, ncclEpGroup_t, ncclEpGroupConfig_t,
@@ -12,6 +12,7 @@ use nccl_ext_core::raw::{cudaError_t, ncclComm_t};
 
 use super::environment::Environment;
 use super::geometry;
+use super::staging::Staging;
 use super::structs;
 use crate::driver::SM_COUNT;
 use crate::entry::Scope;
@@ -69,6 +70,7 @@ struct Built {
     settings: Settings,
     index: u64,
     alloc: Alloc,
+    staging: Mutex<Staging>,
     /// What creation allocates through the caller's functions. Nothing is kept in it.
     _blocks: Vec<Block>,
 }
@@ -81,6 +83,7 @@ pub(super) struct View<'a> {
     /// The same on every rank.
     pub(super) index: u64,
     pub(super) alloc: &'a Alloc,
+    pub(super) staging: &'a Mutex<Staging>,
 }
 
 impl View<'_> {
@@ -102,8 +105,8 @@ impl Group {
                 "what a failed ncclEpCreateGroup left",
             )
         })?;
-        let Built { member, settings, index, alloc, .. } = built;
-        Ok(View { member, settings, index: *index, alloc })
+        let Built { member, settings, index, alloc, staging, .. } = built;
+        Ok(View { member, settings, index: *index, alloc, staging })
     }
 }
 
@@ -311,7 +314,8 @@ fn build(
         member.open_line(LineId(index));
     }
     let blocks = blocks.into_iter().flatten().collect();
-    Ok(Built { member: Arc::clone(member), settings, index, alloc, _blocks: blocks })
+    let (member, staging) = (Arc::clone(member), Mutex::default());
+    Ok(Built { member, settings, index, alloc, staging, _blocks: blocks })
 }
 
 /// EP 2.2.

@@ -9,9 +9,9 @@ use nccl_ep_sys::{
 use nccl_ext_core::DataType;
 use nccl_ext_core::raw::ncclResult_t;
 
-use super::dispatch_ll::LowLatency;
 use super::geometry;
 use super::group::{self, Algorithm, Block, EmMode, Group, Settings, View};
+use super::low_latency::LowLatency;
 use super::structs;
 use super::tensor::{Tensor, WindowOnly};
 use super::update::HighThroughput;

@@ -13,9 +13,11 @@ mod environment;
 mod geometry;
 mod group;
 mod handle;
+mod low_latency;
 mod mask;
 mod numerics;
 mod routing;
+mod staging;
 mod structs;
 mod tensor;
 mod topk;
@@ -198,13 +200,15 @@ unsafe extern "C" fn complete(
     config: *const ncclEpCompleteConfig_t,
     _stream: cudaStream_t,
 ) -> ncclResult_t {
-    entry("ncclEpComplete", |_| {
+    entry("ncclEpComplete", |scope| {
         // SAFETY: the C contract.
         unsafe {
             structs::optional(config, "config")?;
-            handle::live(handle, FailureClass::UndefinedBehaviour)?.view()?;
+            let handle = handle::live(handle, FailureClass::UndefinedBehaviour)?;
+            let (group, ready) = handle.view()?;
+            scope.enter(group.member);
+            low_latency::complete(&group, ready)
         }
-        Ok(())
     })
 }
 

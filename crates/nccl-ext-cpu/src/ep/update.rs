@@ -7,9 +7,9 @@ use nccl_ep_sys::{
 use nccl_ext_core::raw::ncclResult_t;
 use nccl_ext_core::{DataType, Error};
 
-use super::dispatch_ll;
 use super::group::{Algorithm, EmMode, Settings, View};
 use super::handle::{self, Layout, Ready};
+use super::low_latency;
 use super::routing::{Placement, Routes, Rules, Zone};
 use super::structs;
 use super::tensor::{Tensor, WindowOnly};
@@ -70,7 +70,7 @@ pub(super) unsafe fn update(
                 Refusal::argument(assert, "layout_info", rule, "NULL", "a structure")
             })?;
             // SAFETY: this function's contract: the table stays until the step's last combine.
-            unsafe { dispatch_ll::update(&group, ready, topk) }
+            unsafe { low_latency::update(&group, ready, topk) }
         }
         Algorithm::HighThroughput => {
             let topk = TopK::of(&tensor, ready.topk, group.member, WindowOnly::Resolved)?;

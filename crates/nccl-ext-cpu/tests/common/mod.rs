@@ -1,6 +1,6 @@
 //! What the tests share: raw calls through the tables, tensors that own their data, the fixtures
 //! of EP 9.0.
-#![allow(dead_code, missing_docs, unreachable_pub, clippy::undocumented_unsafe_blocks)]
+#![allow(dead_code, missing_docs, unreachable_pub)]
 
 use std::ptr::{null, null_mut};
 
@@ -499,7 +499,7 @@ pub struct Ll {
     pub rank: usize,
     // Handles go before their group.
     pub handle: Handle,
-    pub group: std::sync::Arc<Group>,
+    pub group: std::rc::Rc<Group>,
     /// Borrowed by the handle until the step's last combine.
     pub ids: Ten<i64>,
 }
@@ -550,7 +550,7 @@ impl LlReceived {
 impl Ll {
     #[track_caller]
     pub fn on(
-        group: std::sync::Arc<Group>,
+        group: std::rc::Rc<Group>,
         rank: usize,
         fixture: Fixture,
         layout: ncclEpLayout_t,

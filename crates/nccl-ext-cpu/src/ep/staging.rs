@@ -1,0 +1,115 @@
+//! Copies of what a rank has sent and its peers have yet to take (EP 6.1). They belong to the
+//! group: handles and the caller's tensors may be gone before the last peer comes.
+
+use std::sync::Arc;
+
+use super::combine_ll::Give;
+use super::dispatch_ll::Offer;
+
+/// A group's staged sends.
+#[derive(Default)]
+pub(super) struct Staging {
+    /// One for each parity of the operation's number: who stages operation n+2 is done with n+1,
+    /// which its peers have posted after being done with n.
+    banks: [Bank; 2],
+    /// Whether a staged send of this rank waits for its completion.
+    pub(super) pending: bool,
+}
+
+impl Staging {
+    pub(super) fn bank(&mut self, operation: u64) -> &mut Bank {
+        &mut self.banks[usize::from(operation % 2 == 1)]
+    }
+}
+
+/// One staged send.
+#[derive(Default)]
+pub(super) struct Bank {
+    rows: Vec<u128>,
+    weights: Vec<f32>,
+    experts: Vec<u32>,
+    per_expert: Vec<u32>,
+    starts: Vec<usize>,
+    // Shared pointers, because peers read the values while the bank itself may move.
+    offer: Option<Arc<Offer>>,
+    give: Option<Arc<Give>>,
+}
+
+impl Bank {
+    /// Copies what a dispatch offers, with `bytes` a row and `topk` entries a token.
+    ///
+    /// # Safety
+    /// The offer is valid, and so are the tables it points to.
+    pub(super) unsafe fn stage_offer(
+        &mut self,
+        offer: &Offer,
+        bytes: usize,
+        topk: usize,
+        experts: usize,
+    ) -> Arc<Offer> {
+        self.experts.clear();
+        self.experts.extend_from_slice(offer.experts(topk));
+        self.per_expert.clear();
+        self.per_expert.extend_from_slice(offer.per_expert(experts));
+        let tokens = offer.tokens;
+        self.weights.clear();
+        if !offer.weights.is_null() {
+            // SAFETY: this function's contract: `topk` weights a token.
+            let weights = unsafe { core::slice::from_raw_parts(offer.weights, tokens * topk) };
+            self.weights.extend_from_slice(weights);
+        }
+        let rows = self.room(tokens * bytes);
+        if tokens * bytes > 0 {
+            // SAFETY: this function's contract; `rows` has just been given the room.
+            unsafe { core::ptr::copy_nonoverlapping(offer.rows, rows, tokens * bytes) };
+        }
+        let staged = Offer {
+            key: offer.key,
+            tokens,
+            experts: self.experts.as_ptr(),
+            per_expert: self.per_expert.as_ptr(),
+            rows,
+            weights: self.weights.as_ptr(),
+        };
+        Arc::clone(self.offer.insert(Arc::new(staged)))
+    }
+
+    /// Copies the rows that a combine gives back: of each region of `stride` rows the first as
+    /// many as were received, packed.
+    ///
+    /// # Safety
+    /// Every region has that many rows of `bytes` bytes.
+    pub(super) unsafe fn stage_give(
+        &mut self,
+        give: &Give,
+        bytes: usize,
+        stride: usize,
+        received: &[u32],
+    ) -> Arc<Give> {
+        self.starts.clear();
+        let mut total = 0;
+        for &count in received {
+            self.starts.push(total);
+            total += count as usize;
+        }
+        let rows = self.room(total * bytes);
+        for (i, (&start, &count)) in self.starts.iter().zip(received).enumerate() {
+            let count = count as usize * bytes;
+            if count > 0 {
+                // SAFETY: this function's contract; `rows` has room for all.
+                unsafe {
+                    let from = give.rows.add(i * stride * bytes);
+                    core::ptr::copy_nonoverlapping(from, rows.add(start * bytes), count);
+                }
+            }
+        }
+        let staged = Give { key: give.key, rows, starts: self.starts.as_ptr() };
+        Arc::clone(self.give.insert(Arc::new(staged)))
+    }
+
+    /// Aligned memory for rows. What was there is lost.
+    fn room(&mut self, bytes: usize) -> *mut u8 {
+        self.rows.resize(bytes.div_ceil(size_of::<u128>()), 0);
+        self.rows.as_mut_ptr().cast()
+    }
+}

@@ -1,0 +1,129 @@
+//! Where a transfer meets the communicator and memory: checks 28 to 30 of M2N 2.1, and those that
+//! the vendor's library leaves to its caller (M2N 2.7).
+
+use super::describe::RESHARD;
+use super::fault::{Rule, require};
+use super::transfer::{Layout, Side, Transfer};
+
+/// Checks 28a to 28c.
+pub(super) fn intervals(layout: &Layout, ranks: usize) -> Result<(), Rule> {
+    let Layout { src, dst, .. } = layout;
+    for (name, side) in [("src", src), ("dst", dst)] {
+        require(side.end() <= ranks, || {
+            let argument = format_args!("{name} mesh interval").to_string();
+            let expected = format_args!("ranks of a communicator of size {ranks}").to_string();
+            Rule::broken(RESHARD, argument, "the mesh is in the communicator", expected, show(side))
+        })?;
+    }
+    require(ranks == 1 || are_disjoint(src, dst), || not_disjoint(src, dst))
+}
+
+/// The same also for a communicator of one rank, as PIPE wants it (M2N 2.4, 5).
+pub(super) fn strictly_disjoint(layout: &Layout) -> Result<(), Rule> {
+    let Layout { src, dst, .. } = layout;
+    require(are_disjoint(src, dst), || not_disjoint(src, dst))
+}
+
+fn are_disjoint(src: &Side, dst: &Side) -> bool {
+    src.end() <= dst.start || dst.end() <= src.start
+}
+
+fn not_disjoint(src: &Side, dst: &Side) -> Rule {
+    let found = format_args!("src={}, dst={}", show(src), show(dst)).to_string();
+    Rule::broken(RESHARD, "mesh intervals", "they must be disjoint", "no common rank", found)
+}
+
+fn show(side: &Side) -> String {
+    format!("[{}, {})", side.start, side.end())
+}
+
+/// Checks 28d and 28e: what this rank alone can know.
+pub(super) fn buffers(api: &str, transfer: &Transfer, rank: usize) -> Result<(), Rule> {
+    let Transfer { layout, buffers } = transfer;
+    let sides = [
+        ("src", "source", &layout.src, buffers.src),
+        ("dst", "destination", &layout.dst, buffers.dst),
+    ];
+    for (name, role, side, data) in sides {
+        require(side.position(rank).is_none() || !data.is_null(), || {
+            let rule = format!("the pointer must be non-null on active {role} rank {rank}");
+            Rule::broken(api, format_args!("{name}->dataPtr"), &rule, "a buffer", "NULL")
+        })?;
+    }
+    Ok(())
+}
+
+/// Check 29.
+pub(super) fn extents(api: &str, layout: &Layout) -> Result<(), Rule> {
+    for (name, side) in sides(layout) {
+        require(side.global_extent(side.shard_dim).is_some(), || {
+            let argument = format_args!("{name} shard dimension").to_string();
+            let rule = "the global extent must not overflow";
+            let (extent, shards) = (side.shape[side.shard_dim], side.shards());
+            let found = format_args!("{extent} * {shards}").to_string();
+            Rule::broken(api, argument, rule, "at most SIZE_MAX", found)
+        })?;
+    }
+    Ok(())
+}
+
+/// Check 30, and 1 of M2N 2.3, which zeros among the extents can hide from it.
+pub(super) fn sizes(api: &str, layout: &Layout) -> Result<(), Rule> {
+    let element = layout.dtype.size();
+    for (name, side) in sides(layout) {
+        let mut bytes = element;
+        for (dim, &extent) in layout.shape(side).iter().enumerate() {
+            bytes = bytes.checked_mul(extent).ok_or_else(|| overflow(api, name, "local", dim))?;
+        }
+        let last = layout.ndims - 1;
+        require(side.shape[last].checked_mul(element).is_some(), || {
+            overflow(api, name, "last-dimension", last)
+        })?;
+    }
+    let mut bytes = element;
+    for dim in 0..layout.ndims {
+        bytes = layout
+            .src
+            .global_extent(dim)
+            .and_then(|extent| bytes.checked_mul(extent))
+            .ok_or_else(|| overflow(api, "source", "global", dim))?;
+    }
+    Ok(())
+}
+
+fn overflow(api: &str, side: &str, what: &str, dim: usize) -> Rule {
+    let argument = format_args!("{side} {what} byte size").to_string();
+    let found = format_args!("overflow at dim {dim}").to_string();
+    Rule::broken(api, argument, "the size must not overflow", "at most SIZE_MAX", found)
+}
+
+fn sides(layout: &Layout) -> [(&'static str, &Side); 2] {
+    [("source", &layout.src), ("destination", &layout.dst)]
+}
+
+/// Both sides describe one global tensor. Wherever they do, shards are even on both.
+pub(super) fn same_tensor(api: &str, layout: &Layout) -> Result<(), Rule> {
+    for dim in 0..layout.ndims {
+        let (src, dst) = (layout.src.global_extent(dim), layout.dst.global_extent(dim));
+        require(src == dst, || {
+            let argument = format_args!("global shape at dim {dim}").to_string();
+            let rule = format!("source and destination global shapes differ at dim {dim}");
+            let show = |extent: Option<usize>| extent.map_or("overflow".into(), |e| e.to_string());
+            Rule::broken(api, argument, &rule, show(src), show(dst))
+        })?;
+    }
+    Ok(())
+}
+
+/// A tile that could lie in memory at all, with its pointers.
+pub(super) fn addressable(api: &str, layout: &Layout) -> Result<(), Rule> {
+    for (name, side) in sides(layout) {
+        let bytes = layout.bytes(side);
+        require(isize::try_from(bytes).is_ok(), || {
+            let argument = format_args!("{name} local byte size").to_string();
+            let rule = "a tile fits the address space";
+            Rule::broken(api, argument, rule, isize::MAX, bytes).unchecked_there()
+        })?;
+    }
+    Ok(())
+}

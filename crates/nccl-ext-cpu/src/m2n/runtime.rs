@@ -1,0 +1,117 @@
+//! Handles and the epoch that they keep alive (M2N 2.8, 4.1).
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use nccl_m2n_sys::{NCCL_M2N_API_MAGIC, ncclM2nConfig_t, ncclM2nHandle_t};
+
+use super::environment::Environment;
+use super::fault::{Rule, require};
+
+/// What the whole process shares. It is locked for a look-up, never while ranks meet.
+struct Runtime {
+    /// Tokens are counted from 1 and never come again.
+    issued: usize,
+    live: BTreeSet<usize>,
+    /// Whether the handle behind NULL is live.
+    default: bool,
+    /// What the first handle of the epoch read.
+    epoch: Option<Arc<Environment>>,
+}
+
+static RUNTIME: Mutex<Runtime> =
+    Mutex::new(Runtime { issued: 0, live: BTreeSet::new(), default: false, epoch: None });
+
+fn lock() -> MutexGuard<'static, Runtime> {
+    RUNTIME.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Runtime {
+    fn environment(&mut self) -> Arc<Environment> {
+        Arc::clone(self.epoch.get_or_insert_with(|| Arc::new(Environment::read())))
+    }
+
+    fn release(&mut self) {
+        if self.live.is_empty() && !self.default {
+            self.epoch = None;
+        }
+    }
+}
+
+/// # Safety
+/// `out` is NULL or writable; `config` is NULL or a configuration as the C API describes it.
+pub(super) unsafe fn init(
+    out: *mut ncclM2nHandle_t,
+    config: *const ncclM2nConfig_t,
+) -> Result<(), Rule> {
+    const API: &str = "ncclM2nInit";
+    require(!out.is_null(), || {
+        Rule::broken(API, "handle", "the pointer must be non-null", "a pointer", "NULL")
+    })?;
+    // SAFETY: this function's contract.
+    unsafe { out.write(core::ptr::null_mut()) };
+    if !config.is_null() {
+        // SAFETY: the contract: the structure starts with its size.
+        let size = unsafe { (&raw const (*config).size).read() };
+        let needed = size_of::<ncclM2nConfig_t>();
+        require(size == needed, || {
+            let rule = "the size is that of this library's structure";
+            Rule::broken(API, "config size", rule, needed, size)
+        })?;
+        // SAFETY: it is as large as this library's structure. Another version is accepted with
+        // the same layout, and no CTA count matters here (M2N 1.4).
+        let magic = unsafe { (&raw const (*config).magic).read() };
+        require(magic == NCCL_M2N_API_MAGIC, || {
+            let (expected, found) = (format!("{NCCL_M2N_API_MAGIC:#x}"), format!("{magic:#x}"));
+            let rule = "the structure was made by its initialiser";
+            Rule::broken(API, "config magic", rule, expected, found)
+        })?;
+    }
+    let mut runtime = lock();
+    runtime.environment();
+    runtime.issued += 1;
+    let token = runtime.issued;
+    runtime.live.insert(token);
+    drop(runtime);
+    // SAFETY: this function's contract.
+    unsafe { out.write(core::ptr::without_provenance_mut(token)) };
+    Ok(())
+}
+
+/// Local here: there is nothing that ranks would have to give up together.
+pub(super) fn finalize(handle: ncclM2nHandle_t) -> Result<(), Rule> {
+    let mut runtime = lock();
+    if handle.is_null() {
+        runtime.default = false;
+    } else {
+        let known = runtime.live.remove(&handle.addr());
+        require(known, || unknown("ncclM2nFinalize", handle))?;
+    }
+    runtime.release();
+    Ok(())
+}
+
+/// The settings behind a handle; NULL creates the default one (check 26 of M2N 2.1).
+pub(super) fn acquire(api: &str, handle: ncclM2nHandle_t) -> Result<Arc<Environment>, Rule> {
+    let mut runtime = lock();
+    if handle.is_null() {
+        runtime.default = true;
+    } else {
+        require(runtime.live.contains(&handle.addr()), || unknown(api, handle))?;
+    }
+    Ok(runtime.environment())
+}
+
+/// The settings that [`acquire`] would give.
+///
+/// The vendor's library takes its built-in ones where no epoch has begun, so that ranks of one
+/// process may disagree and hang (M2N 4.3).
+pub(super) fn peek() -> Arc<Environment> {
+    let epoch = lock().epoch.clone();
+    epoch.unwrap_or_else(|| Arc::new(Environment::read()))
+}
+
+fn unknown(api: &str, handle: ncclM2nHandle_t) -> Rule {
+    let rule = "the NCCL M2N handle is unknown or already finalized";
+    Rule::broken(api, "handle", rule, "a live handle", format_args!("{handle:p}"))
+}

@@ -1,0 +1,69 @@
+//! High throughput, flat: a rank gets a token once, with its local experts in ascending order, and
+//! sums their weighted outputs before combine.
+
+use nccl_ep::{
+    Algorithm, Buffer, CombineConfig, CombineInputs, DispatchConfig, DispatchInputs,
+    DispatchOutputs, HandleConfig, Layout, LayoutInfo, Result, Tensor, TensorMut, TopK, bf16,
+};
+
+use super::experts;
+use super::rank::{Rank, Round};
+
+pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
+    let group = rank.group(Algorithm::HighThroughput)?;
+    let (layout, config) = (Layout::Flat, HandleConfig::new());
+    let mut handle = group.init_handle(layout, &config, TopK::Auto, None)?;
+    let (local, hidden, top_k) = (group.local_experts(), rank.sizes.hidden, rank.sizes.top_k);
+    let mut counters = Buffer::<i32>::zeroed(rank.comm, local)?;
+    let mut total = Buffer::<i32>::zeroed(rank.comm, 1)?;
+    let mut combined = rank.combined()?;
+    let mut rounds = Vec::new();
+    for _ in 0..rank.rounds {
+        rank.poison(&mut counters)?;
+        rank.poison(&mut total)?;
+        let mut info = LayoutInfo::new()
+            .expert_counters(TensorMut::new(&mut counters, &[local])?)
+            .recv_total_counter(TensorMut::new(&mut total, &[1])?);
+        let mut step = handle.update(rank.topk_idx()?, Some(&mut info), rank.stream)?;
+        // Eager: the outputs have the rows that will arrive.
+        let count = rank.count(&total)?;
+        let mut rows = Buffer::<bf16>::zeroed(rank.comm, count * hidden)?;
+        let mut weights = Buffer::<f32>::zeroed(rank.comm, count * top_k)?;
+        let mut ids = Buffer::<i64>::zeroed(rank.comm, count * top_k)?;
+        rank.poison(&mut rows)?;
+        rank.poison(&mut weights)?;
+        rank.poison(&mut ids)?;
+        let inputs = DispatchInputs::new(rank.tokens()?).topk_weights(rank.topk_weights()?);
+        let mut outputs = DispatchOutputs::new(TensorMut::new(&mut rows, &[count, hidden])?)
+            .topk_weights(TensorMut::new(&mut weights, &[count, top_k])?)
+            .topk_idx(TensorMut::new(&mut ids, &[count, top_k])?);
+        let dispatch = rank.timed(|| {
+            step.dispatch(&inputs, &mut outputs, None, &DispatchConfig::new(), rank.stream)
+        })?;
+
+        let mut received = rows.to_vec(rank.stream)?;
+        let (ids, weights) = (ids.to_vec(rank.stream)?, weights.to_vec(rank.stream)?);
+        rank.corrupt(&mut received);
+        let choices = ids.chunks(top_k).zip(weights.chunks(top_k));
+        for (row, (ids, weights)) in received.chunks_mut(hidden).zip(choices) {
+            let experts = rank.named_experts(&group, ids.iter().copied(), weights);
+            experts::weighted_sum(row, &experts);
+        }
+        rows.write(&received, rank.stream)?;
+
+        let inputs = CombineInputs::new(Tensor::new(&rows, &[count, hidden])?);
+        let mut outputs = rank.outputs(&mut combined)?;
+        let combine =
+            rank.timed(|| step.combine(&inputs, &mut outputs, &CombineConfig::new(), rank.stream))?;
+        rounds.push(Round {
+            rows: count,
+            counters: counters.to_vec(rank.stream)?.into_iter().map(i64::from).collect(),
+            combined: combined.to_vec(rank.stream)?,
+            dispatch,
+            combine,
+        });
+    }
+    handle.destroy()?;
+    group.destroy()?;
+    Ok(rounds)
+}

@@ -1,0 +1,73 @@
+//! Low latency, expert-major: rows arrive grouped by local expert, combine applies the weights.
+
+use nccl_ep::{
+    Algorithm, Buffer, CombineConfig, CombineInputs, DispatchConfig, DispatchInputs,
+    DispatchOutputs, HandleConfig, Layout, LayoutInfo, LocalExpert, Result, Tensor, TensorMut,
+    TopK, bf16,
+};
+
+use super::experts::Expert;
+use super::rank::{Rank, Round};
+
+pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
+    let group = rank.group(Algorithm::LowLatency)?;
+    let (layout, config) = (Layout::ExpertMajor, HandleConfig::new());
+    let mut handle = group.init_handle(layout, &config, TopK::Auto, None)?;
+    let (local, hidden) = (group.local_experts(), rank.sizes.hidden);
+    let zone = rank.sizes.ranks * rank.max_tokens;
+    let shape = [local, zone, hidden];
+    // The experts work in place: what was received is what is combined.
+    let mut rows = Buffer::<bf16>::zeroed(rank.comm, local * zone * hidden)?;
+    let mut counters = Buffer::<i32>::zeroed(rank.comm, local)?;
+    let mut combined = rank.combined()?;
+    let mut rounds = Vec::new();
+    for _ in 0..rank.rounds {
+        let mut step = handle.update(rank.topk_idx()?, None, rank.stream)?;
+        rank.poison(&mut rows)?;
+        rank.poison(&mut counters)?;
+        let inputs = DispatchInputs::new(rank.tokens()?);
+        let mut outputs = DispatchOutputs::new(TensorMut::new(&mut rows, &shape)?);
+        let counted = TensorMut::new(&mut counters, &[local])?;
+        let mut info = LayoutInfo::new().expert_counters(counted);
+        let dispatch = rank.timed(|| {
+            let config = DispatchConfig::new();
+            step.dispatch(&inputs, &mut outputs, Some(&mut info), &config, rank.stream)
+        })?;
+
+        let counts = counters.to_vec(rank.stream)?;
+        let mut received = rows.to_vec(rank.stream)?;
+        let mut first = true;
+        for ((j, count), zone) in counts.iter().enumerate().zip(received.chunks_mut(zone * hidden))
+        {
+            let Some(expert) = group.placement().global(rank.comm.rank(), LocalExpert(j)) else {
+                continue;
+            };
+            let expert = Expert::new(expert);
+            let count = usize::try_from(*count).unwrap_or(0);
+            for row in zone.chunks_mut(hidden).take(count) {
+                if std::mem::take(&mut first) {
+                    rank.corrupt(row);
+                }
+                expert.apply(row);
+            }
+        }
+        rows.write(&received, rank.stream)?;
+
+        let inputs =
+            CombineInputs::new(Tensor::new(&rows, &shape)?).routing_weights(rank.topk_weights()?);
+        let mut outputs = rank.outputs(&mut combined)?;
+        let combine =
+            rank.timed(|| step.combine(&inputs, &mut outputs, &CombineConfig::new(), rank.stream))?;
+        let counters: Vec<_> = counts.into_iter().map(i64::from).collect();
+        rounds.push(Round {
+            rows: counters.iter().map(|count| usize::try_from(*count).unwrap_or(0)).sum(),
+            counters,
+            combined: combined.to_vec(rank.stream)?,
+            dispatch,
+            combine,
+        });
+    }
+    handle.destroy()?;
+    group.destroy()?;
+    Ok(rounds)
+}

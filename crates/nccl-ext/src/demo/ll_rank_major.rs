@@ -1,0 +1,75 @@
+//! Low latency, rank-major: a rank gets a token once, in the place of its source rank, and sums the
+//! weighted outputs of its experts before combine.
+
+use nccl_ep::{
+    Algorithm, Buffer, CombineConfig, CombineInputs, DispatchConfig, DispatchInputs,
+    DispatchOutputs, HandleConfig, Layout, LayoutInfo, Result, Tensor, TensorMut, TopK, bf16,
+};
+
+use super::experts;
+use super::rank::{Rank, Round};
+
+pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
+    let group = rank.group(Algorithm::LowLatency)?;
+    let (layout, config) = (Layout::RankMajor, HandleConfig::new());
+    let mut handle = group.init_handle(layout, &config, TopK::Auto, None)?;
+    let (ranks, hidden, top_k) = (rank.sizes.ranks, rank.sizes.hidden, rank.sizes.top_k);
+    let places = ranks * rank.max_tokens;
+    let shape = |width| [ranks, rank.max_tokens, width];
+    let mut rows = Buffer::<bf16>::zeroed(rank.comm, places * hidden)?;
+    let mut weights = Buffer::<f32>::zeroed(rank.comm, places * top_k)?;
+    let mut ids = Buffer::<i32>::zeroed(rank.comm, places * top_k)?;
+    let mut counters = Buffer::<i32>::zeroed(rank.comm, ranks)?;
+    let mut combined = rank.combined()?;
+    let mut rounds = Vec::new();
+    for _ in 0..rank.rounds {
+        let mut step = handle.update(rank.topk_idx()?, None, rank.stream)?;
+        rank.poison(&mut rows)?;
+        rank.poison(&mut weights)?;
+        ids.fill_bytes(0, rank.stream)?; // where nothing arrives, the library writes -1
+        rank.poison(&mut counters)?;
+        let inputs = DispatchInputs::new(rank.tokens()?).topk_weights(rank.topk_weights()?);
+        let mut outputs = DispatchOutputs::new(TensorMut::new(&mut rows, &shape(hidden))?)
+            .topk_weights(TensorMut::new(&mut weights, &shape(top_k))?)
+            .topk_idx(TensorMut::new(&mut ids, &shape(top_k))?);
+        let counted = TensorMut::new(&mut counters, &[ranks])?;
+        let mut info = LayoutInfo::new().src_rank_counters(counted);
+        let dispatch = rank.timed(|| {
+            let config = DispatchConfig::new();
+            step.dispatch(&inputs, &mut outputs, Some(&mut info), &config, rank.stream)
+        })?;
+
+        let mut received = rows.to_vec(rank.stream)?;
+        let (ids, weights) = (ids.to_vec(rank.stream)?, weights.to_vec(rank.stream)?);
+        let choices = ids.chunks(top_k).zip(weights.chunks(top_k));
+        let mut live = 0;
+        for (row, (ids, weights)) in received.chunks_mut(hidden).zip(choices) {
+            // A place without experts holds no token.
+            let experts = rank.named_experts(&group, ids.iter().copied(), weights);
+            if experts.is_empty() {
+                continue;
+            }
+            if live == 0 {
+                rank.corrupt(row);
+            }
+            live += 1;
+            experts::weighted_sum(row, &experts);
+        }
+        rows.write(&received, rank.stream)?;
+
+        let inputs = CombineInputs::new(Tensor::new(&rows, &shape(hidden))?);
+        let mut outputs = rank.outputs(&mut combined)?;
+        let combine =
+            rank.timed(|| step.combine(&inputs, &mut outputs, &CombineConfig::new(), rank.stream))?;
+        rounds.push(Round {
+            rows: live,
+            counters: counters.to_vec(rank.stream)?.into_iter().map(i64::from).collect(),
+            combined: combined.to_vec(rank.stream)?,
+            dispatch,
+            combine,
+        });
+    }
+    handle.destroy()?;
+    group.destroy()?;
+    Ok(rounds)
+}

@@ -1,0 +1,151 @@
+//! What a rank needs for every pair.
+
+use std::time::{Duration, Instant};
+
+use nccl_ep::{
+    Algorithm, Buffer, CombineOutputs, Comm, Element, GlobalExpert, Group, GroupConfig,
+    LocalExpert, Result, Stream, Tensor, TensorMut, bf16,
+};
+use nccl_ext_core::Reduction;
+
+use super::limits;
+use crate::routing::{Routing, Sizes};
+
+/// What memory holds before it is written: NaNs in floats, -1 in integers.
+const POISON: u8 = 0xFF;
+
+/// One dispatch and combine, as one rank saw it.
+#[derive(Debug, Clone)]
+pub struct Round {
+    /// Rows received.
+    pub rows: usize,
+    /// What the library counted.
+    pub counters: Vec<i64>,
+    /// The combined tokens, `[tokens_per_rank, hidden]`.
+    pub combined: Vec<bf16>,
+    /// Time of the dispatch.
+    pub dispatch: Duration,
+    /// Time of the combine.
+    pub combine: Duration,
+}
+
+/// A rank with its tokens in the backend's memory.
+pub struct Rank<'a> {
+    pub(super) comm: &'a Comm,
+    pub(super) sizes: Sizes,
+    pub(super) max_tokens: usize,
+    pub(super) rounds: usize,
+    pub(super) stream: Stream<'static>,
+    corrupt: bool,
+    tokens: Buffer<bf16>,
+    topk_idx: Buffer<i64>,
+    topk_weights: Buffer<f32>,
+}
+
+impl<'a> Rank<'a> {
+    /// Copies the rank's part of the routing to the backend.
+    ///
+    /// # Errors
+    /// What the backend reports.
+    pub fn new(comm: &'a Comm, routing: &Routing, rounds: usize, corrupt: bool) -> Result<Self> {
+        let (tokens, topk_idx, topk_weights) = routing.of_rank(comm.rank());
+        Ok(Self {
+            comm,
+            sizes: routing.sizes,
+            max_tokens: limits::max_tokens(routing),
+            rounds,
+            stream: Stream::DEFAULT,
+            corrupt,
+            tokens: Buffer::from_slice(comm, tokens)?,
+            topk_idx: Buffer::from_slice(comm, topk_idx)?,
+            topk_weights: Buffer::from_slice(comm, topk_weights)?,
+        })
+    }
+
+    /// A group for this routing. High throughput is eager: outputs are sized by what arrives.
+    pub(super) fn group(&self, algorithm: Algorithm) -> Result<Group> {
+        // Sizes that do not fit are refused by the rules of group creation.
+        let number = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
+        let config = GroupConfig::new()
+            .algorithm(algorithm)
+            .num_experts(number(self.sizes.experts))
+            .max_dispatch_tokens_per_rank(number(self.max_tokens))
+            .max_token_bytes(number(self.sizes.hidden.saturating_mul(size_of::<bf16>())))
+            .num_topk(number(self.sizes.top_k));
+        Group::create(self.comm, &config)
+    }
+
+    /// This rank's tokens, `[tokens, hidden]`.
+    pub(super) fn tokens(&self) -> Result<Tensor<'_>> {
+        Tensor::new(&self.tokens, &[self.sizes.tokens_per_rank, self.sizes.hidden])
+    }
+
+    /// This rank's expert ids, `[tokens, top-k]`.
+    pub(super) fn topk_idx(&self) -> Result<Tensor<'_>> {
+        Tensor::new(&self.topk_idx, &[self.sizes.tokens_per_rank, self.sizes.top_k])
+    }
+
+    /// This rank's weights, `[tokens, top-k]`.
+    pub(super) fn topk_weights(&self) -> Result<Tensor<'_>> {
+        Tensor::new(&self.topk_weights, &[self.sizes.tokens_per_rank, self.sizes.top_k])
+    }
+
+    /// Memory for the combined tokens.
+    pub(super) fn combined(&self) -> Result<Buffer<bf16>> {
+        Buffer::zeroed(self.comm, self.sizes.tokens_per_rank * self.sizes.hidden)
+    }
+
+    /// Poisons that memory and makes it an output.
+    pub(super) fn outputs<'b>(&self, combined: &'b mut Buffer<bf16>) -> Result<CombineOutputs<'b>> {
+        combined.fill_bytes(POISON, self.stream)?;
+        let shape = [self.sizes.tokens_per_rank, self.sizes.hidden];
+        Ok(CombineOutputs::new(TensorMut::new(combined, &shape)?))
+    }
+
+    /// Poisons memory, so that a row which nobody wrote shows.
+    pub(super) fn poison<T: Element>(&self, buffer: &mut Buffer<T>) -> Result<()> {
+        buffer.fill_bytes(POISON, self.stream)
+    }
+
+    /// Meets all ranks, then times a call until its work is done.
+    pub(super) fn timed(&self, call: impl FnOnce() -> Result<()>) -> Result<Duration> {
+        let one = Buffer::from_slice(self.comm, &[1_i32])?;
+        let mut sum = Buffer::<i32>::zeroed(self.comm, 1)?;
+        self.comm.all_reduce(&one, &mut sum, Reduction::Sum, self.stream)?;
+        self.stream.synchronize(self.comm)?;
+        let start = Instant::now();
+        call()?;
+        self.stream.synchronize(self.comm)?;
+        Ok(start.elapsed())
+    }
+
+    /// A counter of one element as a number of rows.
+    pub(super) fn count(&self, total: &Buffer<i32>) -> Result<usize> {
+        let mut count = [0];
+        total.read_into(&mut count, self.stream)?;
+        Ok(usize::try_from(count[0]).unwrap_or(0))
+    }
+
+    /// The experts that a received row names by their local numbers, with their weights, in order.
+    pub(super) fn named_experts<I: Into<i64>>(
+        &self,
+        group: &Group,
+        ids: impl Iterator<Item = I>,
+        weights: &[f32],
+    ) -> Vec<(GlobalExpert, f32)> {
+        let placement = group.placement();
+        let named = ids.zip(weights).filter_map(|(id, weight)| {
+            let local = LocalExpert(usize::try_from(id.into()).ok()?);
+            Some((placement.global(self.comm.rank(), local)?, *weight))
+        });
+        named.collect()
+    }
+
+    /// The fault of `--corrupt`: inverts the upper byte of the first element of a received row.
+    /// Sign and exponent lie there, so that no rounding hides it.
+    pub(super) fn corrupt(&self, row: &mut [bf16]) {
+        if let (true, Some(value)) = (self.corrupt, row.first_mut()) {
+            *value = bf16::from_bits(value.to_bits() ^ 0xFF00);
+        }
+    }
+}

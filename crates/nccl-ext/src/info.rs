@@ -1,0 +1,148 @@
+//! What is installed: this tool's version, backends, libraries.
+
+use std::fmt::Write as _;
+
+use nccl_ext_core::Backend;
+use serde::Serialize;
+
+/// The crates behind the tool. They share one version.
+const CRATES: [&str; 5] = ["nccl-ext", "nccl-ext-core", "nccl-ep-sys", "nccl-ep", "nccl-ext-cpu"];
+
+/// Versions and backends.
+#[derive(Debug, Clone, Serialize)]
+pub struct Info {
+    tool: &'static str,
+    version: &'static str,
+    crates: Vec<Crate>,
+    backends: Vec<BackendInfo>,
+}
+
+#[derive(Debug, Clone, Serialize)]
+struct Crate {
+    name: &'static str,
+    version: &'static str,
+}
+
+/// A backend that there is, or why there is none.
+#[derive(Debug, Clone, Serialize)]
+struct BackendInfo {
+    name: &'static str,
+    available: bool,
+    memory: Option<String>,
+    libraries: Vec<Library>,
+    error: Option<String>,
+}
+
+/// A library behind a backend.
+#[derive(Debug, Clone, Serialize)]
+pub struct Library {
+    /// Its name.
+    pub name: &'static str,
+    /// The version it reports.
+    pub version: String,
+    /// Its file; none for code inside this program.
+    pub path: Option<String>,
+}
+
+impl Library {
+    /// Those of a backend, NCCL first.
+    #[must_use]
+    pub fn all(backend: Backend) -> Vec<Self> {
+        let library = |library: &nccl_ext_core::LibraryInfo| Self {
+            name: library.name,
+            version: library.version.to_string(),
+            path: library.path.as_ref().map(|path| path.display().to_string()),
+        };
+        backend.libraries().iter().map(library).collect()
+    }
+}
+
+impl BackendInfo {
+    fn new(name: &'static str, backend: nccl_ext_core::Result<Backend>) -> Self {
+        match backend {
+            Ok(backend) => Self {
+                name,
+                available: true,
+                memory: Some(backend.memory().to_string()),
+                libraries: Library::all(backend),
+                error: None,
+            },
+            Err(error) => Self {
+                name,
+                available: false,
+                memory: None,
+                libraries: Vec::new(),
+                error: Some(error.to_string()),
+            },
+        }
+    }
+}
+
+impl Info {
+    /// Asks every backend. The native one opens its libraries, which is all that happens to them.
+    #[must_use]
+    pub fn collect() -> Self {
+        let version = nccl_ext_core::VERSION;
+        Self {
+            tool: "nccl-ext",
+            version: env!("CARGO_PKG_VERSION"),
+            crates: CRATES.map(|name| Crate { name, version }).to_vec(),
+            backends: vec![
+                BackendInfo::new("cpu", Ok(nccl_ext_cpu::backend())),
+                BackendInfo::new("native", nccl_ep_sys::load()),
+            ],
+        }
+    }
+
+    /// One JSON object and a line break.
+    #[must_use]
+    pub fn json(&self) -> String {
+        crate::output::json(self)
+    }
+
+    /// For people.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = self.write(&mut text);
+        text
+    }
+
+    fn write(&self, text: &mut String) -> std::fmt::Result {
+        writeln!(text, "{} {}", self.tool, self.version)?;
+        for Crate { name, version } in &self.crates {
+            writeln!(text, "  crate {name} {version}")?;
+        }
+        for backend in &self.backends {
+            let BackendInfo { name, memory, error, .. } = backend;
+            match (memory, error) {
+                (Some(memory), _) => writeln!(text, "backend {name}: available, {memory}")?,
+                (None, error) => {
+                    let error = error.as_deref().unwrap_or_default();
+                    writeln!(text, "backend {name}: not available: {error}")?;
+                }
+            }
+            for Library { name, version, path } in &backend.libraries {
+                let path = path.as_deref().unwrap_or("inside this program");
+                writeln!(text, "  {name} {version}: {path}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// That the crates share one version is the workspace's doing.
+    #[test]
+    fn every_crate_has_the_version_of_the_workspace() {
+        for name in CRATES {
+            let manifest = format!("{}/../{name}/Cargo.toml", env!("CARGO_MANIFEST_DIR"));
+            let manifest = std::fs::read_to_string(manifest).unwrap();
+            assert!(manifest.contains("\nversion.workspace = true\n"), "{name}");
+        }
+    }
+}
