@@ -8,9 +8,11 @@
 //! from the vendor's headers.
 
 mod bindings;
+mod import;
 mod structs;
 mod table;
 
 pub use bindings::*;
+pub use import::ImportApi;
 pub use nccl_ext_core::binding::VersionedStruct;
 pub use table::{LIBRARY, SPEC, from_table, load, load_from};

@@ -8,10 +8,14 @@ use nccl_ext_core::{Buffer, Comm, Error, Result, Scope, Stream};
 use crate::config::GroupConfig;
 use crate::rules::group::Environment;
 
-const FIELDS: usize = 16;
+const FIELDS: usize = 17;
 
-/// Everything that must be equal, by name.
-fn fields(config: &GroupConfig, environment: &Environment) -> [(&'static str, u64); FIELDS] {
+/// Everything that must be equal, by name. `compiles`: whether this rank could compile kernels.
+fn fields(
+    config: &GroupConfig,
+    environment: &Environment,
+    compiles: bool,
+) -> [(&'static str, u64); FIELDS] {
     let chunk = std::env::var("NCCL_EP_TOKENS_PER_CHUNK");
     [
         ("algorithm", config.algorithm as u64),
@@ -30,6 +34,7 @@ fn fields(config: &GroupConfig, environment: &Environment) -> [(&'static str, u6
         ("NCCL_EP_HT_EM_LOCAL_DUP", environment.local_dup.into()),
         ("NCCL_EP_HT_EM_NVLINK_DUP", environment.nvlink_dup.into()),
         ("NCCL_EP_TOKENS_PER_CHUNK", chunk.ok().and_then(|n| n.parse().ok()).unwrap_or(0)),
+        ("what the run-time compiler needs", compiles.into()),
     ]
 }
 
@@ -38,8 +43,9 @@ pub(crate) fn on_configuration(
     comm: &Comm,
     config: &GroupConfig,
     environment: &Environment,
+    compiles: bool,
 ) -> Result<()> {
-    let own = fields(config, environment);
+    let own = fields(config, environment, compiles);
     if comm.size() == 1 {
         return Ok(());
     }

@@ -5,7 +5,7 @@ use nccl_ep_sys::{
 };
 use nccl_ext_core::binding_struct;
 
-use crate::enums::{Algorithm, OverflowPolicy, PassDir, ZeroCopyMode};
+use crate::enums::{Algorithm, OverflowPolicy, PassDir, Validation, ZeroCopyMode};
 
 binding_struct! {
     /// What a group is made for. Every rank gives the same values.
@@ -44,6 +44,8 @@ binding_struct! {
         /// Largest top-k of the group's handles; 0 leaves it open. Eager HT expert-major needs it,
         /// and [`TopK::Auto`](crate::TopK::Auto) means it.
         pub num_topk: u32 = 0 => num_topk,
+        /// How much is checked before the library is called. Ranks may differ.
+        pub validation: Validation = Validation::Host,
     }
 }
 

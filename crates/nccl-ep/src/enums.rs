@@ -127,3 +127,16 @@ pub enum TopK {
     /// This many.
     N(u32),
 }
+
+/// How much a group checks before it calls the library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Validation {
+    /// What the host knows: shapes, types, counts, limits.
+    #[default]
+    Host,
+    /// Also what lies on the device: routing indices are copied back at each update and looked at,
+    /// and pointers are asked whether they are device memory. It costs a synchronisation an
+    /// update; the library itself corrupts memory for an id that is out of range.
+    Data,
+}

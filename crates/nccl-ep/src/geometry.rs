@@ -1,6 +1,6 @@
 //! The numbers of a group that shapes and limits follow from.
 
-use crate::enums::{Algorithm, Layout, OverflowPolicy};
+use crate::enums::{Algorithm, Layout, OverflowPolicy, ZeroCopyMode};
 use crate::rules::group::Facts;
 
 /// How HT expert-major is done inside; decides rounding and some limits (EP 2.4).
@@ -63,11 +63,7 @@ impl Geometry {
             comm_sms: facts.comm_sms(),
             rdma_buffer: config.rdma_buffer_size,
             overflow: config.overflow_policy,
-            em_mode: match facts.environment {
-                environment if environment.nvlink_dup => EmMode::NvlinkDup,
-                environment if environment.local_dup => EmMode::LocalDup,
-                _ => EmMode::LocalPermute,
-            },
+            em_mode: em_mode(facts),
         }
     }
 
@@ -105,6 +101,18 @@ impl Geometry {
             parts: [dispatch_send, dispatch_recv, combine_send, combine_recv],
             total: 2 * slot + 2 * (4 * experts).next_multiple_of(128),
         }
+    }
+}
+
+/// EP 2.4: the environment first, then zero-copy.
+fn em_mode(facts: &Facts<'_>) -> EmMode {
+    let zero_copy = facts.config.zero_copy == ZeroCopyMode::On;
+    match facts.environment {
+        environment if environment.nvlink_dup => EmMode::NvlinkDup,
+        environment if environment.local_dup => EmMode::LocalDup,
+        _ if zero_copy && facts.lsa < facts.ranks => EmMode::NvlinkDup,
+        _ if zero_copy => EmMode::LocalDup,
+        _ => EmMode::LocalPermute,
     }
 }
 

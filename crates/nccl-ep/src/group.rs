@@ -12,8 +12,9 @@ use nccl_ext_core::raw::ncclResult_t;
 use nccl_ext_core::{Comm, Error, Refused, Result, Scope};
 
 use crate::agreement;
+use crate::allocator::{DeviceAllocator, Hooks};
 use crate::config::{GroupConfig, HandleConfig, whole_milliseconds};
-use crate::enums::{Layout, TopK};
+use crate::enums::{Layout, TopK, Validation};
 use crate::geometry::Geometry;
 use crate::rules::{self, group::Environment, group::Facts, handle};
 
@@ -32,11 +33,14 @@ pub(crate) struct Inner {
     pub(crate) api: &'static EpApi,
     pub(crate) raw: ncclEpGroup_t,
     pub(crate) geometry: Geometry,
+    pub(crate) validation: Validation,
     /// What ended this group's usefulness, if something did.
     lost: OnceLock<Lost>,
     /// The handle whose LL round is open; 0 for none.
     open_round: AtomicUsize,
     next_handle: AtomicUsize,
+    /// Its address is the library's.
+    allocator: Option<Hooks>,
     destroyed: bool,
 }
 
@@ -98,21 +102,20 @@ impl Inner {
         result
     }
 
-    /// Opens an LL round for a handle, or continues it. One round a group is open at a time: the
+    /// Opens an LL round for a handle. One round a group is open at a time: the
     /// handles share the group's buffers and flags (EP 4.11).
     pub(crate) fn open_round(self: &Arc<Self>, handle: usize) -> Result<Round> {
         let order = Ordering::AcqRel;
         match self.open_round.compare_exchange(0, handle, order, Ordering::Acquire) {
             Ok(_) => Ok(Round { group: Arc::clone(self), handle }),
-            Err(open) if open == handle => Ok(Round { group: Arc::clone(self), handle }),
             Err(_) => Err(round_is_open()),
         }
     }
 
-    /// Refuses a combine of `handle` while another handle's round is open.
-    pub(crate) fn no_other_round(&self, handle: usize) -> Result<()> {
-        let open = self.open_round.load(Ordering::Acquire);
-        if open == 0 || open == handle { Ok(()) } else { Err(round_is_open()) }
+    /// Ends a handle's round, if it is the open one: also one whose step was leaked.
+    pub(crate) fn close_round(&self, handle: usize) {
+        let order = Ordering::AcqRel;
+        let _ = self.open_round.compare_exchange(handle, 0, order, Ordering::Relaxed);
     }
 
     pub(crate) fn new_handle_id(&self) -> usize {
@@ -135,9 +138,7 @@ pub(crate) struct Round {
 
 impl Drop for Round {
     fn drop(&mut self) {
-        let order = Ordering::AcqRel;
-        // Lost only against a round of the same handle, which closes itself.
-        let _ = self.group.open_round.compare_exchange(self.handle, 0, order, Ordering::Relaxed);
+        self.group.close_round(self.handle);
     }
 }
 
@@ -148,6 +149,7 @@ impl Drop for Inner {
         }
         // Destroying is a collective: here a peer may be gone, and a hang is worse than a leak.
         self.comm.doom();
+        std::mem::forget(self.allocator.take()); // what it gave is leaked, and so is it
         tracing::warn!(
             rank = self.comm.rank(),
             "EP group dropped without destroy(): its native memory is leaked and its communicator \
@@ -172,18 +174,35 @@ impl Group {
     ///
     /// # Errors
     /// [`Error::Invalid`] when a rule of group creation is broken or ranks disagree,
-    /// [`Error::Unsupported`] when the backend has no libnccl_ep, and what the library reports;
-    /// in the last case what it had already made is leaked, since it cannot be destroyed safely
-    /// (EP 2.1 #10).
+    /// [`Error::Unsupported`] when the backend has no libnccl_ep, [`Error::NvccNotFound`],
+    /// [`Error::JitEnvironment`] and [`Error::CudaMajorMismatch`] when the library would not be able
+    /// to compile its kernels ([`nccl_ext_core::jit`]), and what the library reports; in the last
+    /// case what it had already made is leaked, since it cannot be destroyed safely (EP 2.1 #10).
     #[doc(alias = "ncclEpCreateGroup")]
     pub fn create(comm: &Comm, config: &GroupConfig) -> Result<Self> {
-        Self::create_in(comm, config, Environment::read())
+        Self::create_in(comm, config, Environment::read(), None)
+    }
+
+    /// As [`create`](Self::create), with the library's workspaces and handle memory from
+    /// `allocator`.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create). What the allocator refuses is reported by the library: the
+    /// vendor's throws ([`Error::Exception`]).
+    #[doc(alias = "ncclEpAllocConfig_t")]
+    pub fn create_with_allocator(
+        comm: &Comm,
+        config: &GroupConfig,
+        allocator: Arc<dyn DeviceAllocator>,
+    ) -> Result<Self> {
+        Self::create_in(comm, config, Environment::read(), Some(Hooks::new(allocator)))
     }
 
     pub(crate) fn create_in(
         comm: &Comm,
         config: &GroupConfig,
         environment: Environment,
+        allocator: Option<Hooks>,
     ) -> Result<Self> {
         let backend = comm.backend();
         let api = backend.extension::<EpApi>()?;
@@ -192,11 +211,18 @@ impl Group {
         let lsa = load_store_ranks(comm);
         let facts = Facts { config, ranks, lsa, device_sms, environment };
         rules::check(rules::group::RULES, |broken| broken(&facts))?;
-        agreement::on_configuration(comm, config, &environment)?;
+        // The library aborts when it cannot compile. Only this rank knows whether it could, so the
+        // verdict is exchanged like everything else: its peers must not wait for it.
+        let compiler = backend.jit_env().map_or(Ok(()), |jit| jit.check());
+        let agreed = agreement::on_configuration(comm, config, &environment, compiler.is_ok());
+        compiler.and(agreed)?;
         let geometry = Geometry::new(&facts);
 
         let mut raw_config = config.to_raw();
         raw_config.timeout_ns = whole_milliseconds(config.timeout_ns);
+        if let Some(allocator) = &allocator {
+            raw_config.alloc = allocator.to_raw();
+        }
         let mut raw = core::ptr::null_mut();
         let created = {
             let _device = comm.activate()?;
@@ -206,7 +232,12 @@ impl Group {
             // device is current, and the rules above hold.
             unsafe { comm.call("ncclEpCreateGroup", api.ncclEpCreateGroup, arguments) }
         };
-        created.inspect_err(|_| comm.doom())?;
+        if let Err(error) = created {
+            // What was made before the error is leaked, and may still know the allocator.
+            comm.doom();
+            std::mem::forget(allocator);
+            return Err(error);
+        }
         let library = backend.library(LIBRARY);
         tracing::info!(
             rank = comm.rank(),
@@ -225,9 +256,11 @@ impl Group {
                 api,
                 raw,
                 geometry,
+                validation: config.validation,
                 lost: OnceLock::new(),
                 open_round: AtomicUsize::new(0),
                 next_handle: AtomicUsize::new(1),
+                allocator,
                 destroyed: false,
             }),
         })
@@ -290,23 +323,7 @@ impl Group {
         config: &HandleConfig,
         topk: TopK,
     ) -> Result<i32> {
-        let geometry = &self.inner.geometry;
-        let topk = match topk {
-            TopK::N(topk) => topk.into(),
-            TopK::Auto if geometry.group_topk > 0 => geometry.group_topk,
-            TopK::Auto => {
-                return Err(Error::Invalid {
-                    argument: "num_topk",
-                    rule: "automatic top-k is the group's",
-                    expected: "GroupConfig::num_topk set, or TopK::N here".into(),
-                    found: "neither".into(),
-                    scope: Scope::Uniform,
-                });
-            }
-        };
-        let alignment = config.dispatch_output_per_expert_alignment as u64;
-        let facts = handle::Facts { geometry, layout, topk, alignment };
-        rules::check(handle::RULES, |broken| broken(&facts))?;
+        let topk = handle::checked(&self.inner.geometry, layout, config, topk)?;
         Ok(i32::try_from(topk).unwrap_or(i32::MAX))
     }
 

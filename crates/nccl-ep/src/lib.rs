@@ -62,6 +62,7 @@
 //! its counterpart.
 
 mod agreement;
+mod allocator;
 mod args;
 mod config;
 mod enums;
@@ -80,12 +81,15 @@ extern crate self as nccl_ep;
 #[path = "../tests/stub/mod.rs"]
 mod stub;
 
+pub use allocator::DeviceAllocator;
 pub use args::{CombineInputs, CombineOutputs, DispatchInputs, DispatchOutputs, LayoutInfo};
 pub use config::{CombineConfig, DispatchConfig, GroupConfig, HandleConfig};
-pub use enums::{Algorithm, ExpertIdKind, Layout, OverflowPolicy, PassDir, TopK, ZeroCopyMode};
+pub use enums::{
+    Algorithm, ExpertIdKind, Layout, OverflowPolicy, PassDir, TopK, Validation, ZeroCopyMode,
+};
 pub use experts::{GlobalExpert, LocalExpert, Placement};
 pub use group::Group;
-pub use handle::{Handle, HandleMemory};
+pub use handle::{Handle, HandleMemory, HandleSnapshot, HandleState};
 pub use nccl_ext_core::{
     Backend, Buffer, Comm, DataType, DeviceBuffer, DeviceBufferMut, Element, Error, MemorySpace,
     Refused, Result, Scope, Stream, UniqueId, bf16, f16,

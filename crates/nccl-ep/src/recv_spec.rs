@@ -4,7 +4,7 @@ use nccl_ext_core::DataType;
 
 use crate::enums::PassDir;
 use crate::handle::Handle;
-use crate::rules::tensors::{Call, Dim, Need, Sizes, Slot, TABLE, TensorRule};
+use crate::rules::tensors::{Call, Dim, Need, Place, Sizes, Slot, TABLE, TensorRule};
 use crate::tensor::Shape;
 
 /// Whether a tensor must be given.
@@ -66,12 +66,17 @@ impl Handle {
             out_rows: 0,
             step_rows: 0,
         };
+        RecvSpec::new(self.place, &sizes)
+    }
+}
+
+impl RecvSpec {
+    pub(crate) fn new(place: Place, sizes: &Sizes<'_>) -> Option<Self> {
         let spec = |slot| {
-            let call = Call::Dispatch(PassDir::Fwd);
-            let mut rows = TABLE.iter().filter(|rule| rule.is_for(call, self.place));
-            rows.find(|rule| rule.slot == slot).map(|rule| tensor_spec(rule, &sizes))
+            let rule = row(Call::Dispatch(PassDir::Fwd), place, slot)?;
+            Some(tensor_spec(rule, sizes))
         };
-        Some(RecvSpec {
+        Some(Self {
             tokens: spec(Slot::OutTokens)?,
             topk_weights: spec(Slot::OutWeights)?,
             topk_idx: spec(Slot::OutIdx)?,
@@ -81,7 +86,12 @@ impl Handle {
     }
 }
 
-fn tensor_spec(rule: &TensorRule, sizes: &Sizes<'_>) -> TensorSpec {
+/// The row of the table for a tensor of a call.
+pub(crate) fn row(call: Call, place: Place, slot: Slot) -> Option<&'static TensorRule> {
+    TABLE.iter().find(|rule| rule.is_for(call, place) && rule.slot == slot)
+}
+
+pub(crate) fn tensor_spec(rule: &TensorRule, sizes: &Sizes<'_>) -> TensorSpec {
     let mut extents = [0; crate::tensor::MAX_DIMS];
     let mut more_rows = false;
     for (extent, dim) in extents.iter_mut().zip(rule.dims) {

@@ -284,6 +284,11 @@ impl BackendBuilder {
         self
     }
 
+    /// What a backend made of it would report.
+    pub(crate) fn into_libraries(self) -> Vec<LibraryInfo> {
+        self.0.libraries
+    }
+
     /// The library that was added last.
     pub(crate) fn last_library(&mut self) -> Option<&mut LibraryInfo> {
         self.0.libraries.last_mut()

@@ -195,15 +195,23 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// [`Error::Invalid`] when `data` is longer than the buffer; what the driver reports.
     pub fn write(&mut self, data: &[T], stream: Stream<'_>) -> Result<()> {
+        self.write_range(0, data, stream)
+    }
+
+    /// As [`write`](Self::write), from element `offset` of the buffer on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the range does not lie inside the buffer; what the driver reports.
+    pub fn write_range(&mut self, offset: usize, data: &[T], stream: Stream<'_>) -> Result<()> {
         const NAME: &str = "cuMemcpyHtoDAsync_v2";
-        self.check_length(data.len())?;
+        let to = self.range(offset, data.len())?;
         let backend = self.comm.backend();
         if data.is_empty() {
             return Ok(());
         }
         let _device = self.comm.activate()?;
         let call = driver::required(backend, backend.driver().copy_to_device, NAME)?;
-        let (to, from) = (self.ptr.as_ptr() as u64, data.as_ptr().cast());
+        let from = data.as_ptr().cast();
         // SAFETY: both ranges hold `data.len()` elements; `data` is borrowed until the copy is done.
         let code = unsafe { call(to, from, size_of_val(data), stream.as_raw()) };
         driver::check(backend, NAME, code)?;
@@ -215,20 +223,53 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn read_into(&self, data: &mut [T], stream: Stream<'_>) -> Result<()> {
+        self.read_range_into(0, data, stream)
+    }
+
+    /// As [`read_into`](Self::read_into), from element `offset` of the buffer on.
+    ///
+    /// # Errors
+    /// As [`write_range`](Self::write_range).
+    pub fn read_range_into(&self, offset: usize, data: &mut [T], stream: Stream<'_>) -> Result<()> {
         const NAME: &str = "cuMemcpyDtoHAsync_v2";
-        self.check_length(data.len())?;
+        let from = self.range(offset, data.len())?;
         let backend = self.comm.backend();
         if data.is_empty() {
             return Ok(());
         }
         let _device = self.comm.activate()?;
         let call = driver::required(backend, backend.driver().copy_to_host, NAME)?;
-        let from = self.ptr.as_ptr() as u64;
         // SAFETY: both ranges hold `data.len()` elements; `data` is borrowed until the copy is
         // done, and `Element` types take any bytes.
         let code =
             unsafe { call(data.as_mut_ptr().cast(), from, size_of_val(data), stream.as_raw()) };
         driver::check(backend, NAME, code)?;
+        stream.synchronize(&self.comm)
+    }
+
+    /// Copies all bytes of `source` to the front of the buffer, after the stream's earlier work,
+    /// and waits for it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a longer source or memory that the backend cannot read; what the
+    /// driver reports.
+    pub fn copy_from<B>(&mut self, source: &B, stream: Stream<'_>) -> Result<()>
+    where
+        B: DeviceBuffer + ?Sized,
+    {
+        const NAME: &str = "cuMemcpyDtoDAsync_v2";
+        let source = source.raw();
+        self.comm.check_memory("source", &source)?;
+        let to = self.range(0, source.bytes.div_ceil(size_of::<T>()))?;
+        if source.bytes == 0 {
+            return Ok(());
+        }
+        let backend = self.comm.backend();
+        let _device = self.comm.activate()?;
+        let call = driver::required(backend, backend.driver().copy_on_device, NAME)?;
+        let from = source.ptr as u64;
+        // SAFETY: both ranges hold the bytes, and `source` is borrowed until the copy is done.
+        driver::check(backend, NAME, unsafe { call(to, from, source.bytes, stream.as_raw()) })?;
         stream.synchronize(&self.comm)
     }
 
@@ -242,15 +283,19 @@ impl<T: Element> Buffer<T> {
         Ok(data)
     }
 
-    fn check_length(&self, given: usize) -> Result<()> {
-        if given <= self.len {
-            return Ok(());
+    /// The address of element `offset`, from which on `count` elements lie in the buffer.
+    fn range(&self, offset: usize, count: usize) -> Result<u64> {
+        if offset.checked_add(count).is_some_and(|end| end <= self.len) {
+            return Ok(self.ptr.as_ptr() as u64 + (offset * size_of::<T>()) as u64);
         }
         Err(Error::Invalid {
             argument: "data",
             rule: "a copy stays inside the buffer",
-            expected: format!("at most {} elements", self.len),
-            found: given.to_string(),
+            expected: format!("at most {} elements", self.len.saturating_sub(offset)),
+            found: match offset {
+                0 => count.to_string(),
+                _ => format!("{count} from element {offset} of {} on", self.len),
+            },
             scope: Scope::Local,
         })
     }

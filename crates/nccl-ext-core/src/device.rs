@@ -102,6 +102,24 @@ impl Drop for DeviceScope {
     }
 }
 
+/// Number of devices that this process sees.
+///
+/// # Errors
+/// What the driver reports.
+pub fn count(backend: Backend) -> Result<usize> {
+    const NAME: &str = "cuDeviceGetCount";
+    let table = backend.driver();
+    if let Some(init) = table.init {
+        // SAFETY: 0 is the only flag there is; calling it again does nothing.
+        driver::check(backend, "cuInit", unsafe { init(0) })?;
+    }
+    let call = driver::required(backend, table.device_count, NAME)?;
+    let mut count = 0;
+    // SAFETY: `count` outlives the call.
+    driver::check(backend, NAME, unsafe { call(&mut count) })?;
+    Ok(count.max(0).unsigned_abs() as usize)
+}
+
 /// Number of streaming multiprocessors of a device.
 ///
 /// # Errors

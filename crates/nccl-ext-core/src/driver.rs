@@ -31,6 +31,12 @@ pub type CuDevicePtr = u64;
 pub const ATTRIBUTE_MULTIPROCESSOR_COUNT: c_int = 16;
 /// `CU_POINTER_ATTRIBUTE_MEMORY_TYPE`.
 pub const POINTER_MEMORY_TYPE: c_int = 2;
+/// `CU_MEMORYTYPE_HOST`.
+pub const MEMORY_HOST: u32 = 1;
+/// `CU_MEMORYTYPE_DEVICE`.
+pub const MEMORY_DEVICE: u32 = 2;
+/// `CU_MEMORYTYPE_UNIFIED`.
+pub const MEMORY_UNIFIED: u32 = 4;
 
 macro_rules! driver_table {
     ($($(#[$doc:meta])* $field:ident = $symbol:literal: fn($($arg:ident: $ty:ty),*);)+) => {
@@ -90,6 +96,10 @@ driver_table! {
     context_set = "cuCtxSetCurrent": fn(context: CuContext);
     /// Waits for all work of the current context.
     context_synchronize = "cuCtxSynchronize": fn();
+    /// Makes a stream of the current context.
+    stream_create = "cuStreamCreate": fn(stream: *mut cudaStream_t, flags: c_uint);
+    /// Frees a stream once its work is done.
+    stream_destroy = "cuStreamDestroy_v2": fn(stream: cudaStream_t);
     /// Whether a stream is being captured into a graph.
     stream_is_capturing = "cuStreamIsCapturing": fn(stream: cudaStream_t, status: *mut c_int);
     /// Waits for all work of a stream.

@@ -104,10 +104,10 @@ impl Headers {
             Some((home.0, Path::new(&home.1).join(self.below)))
         });
         // A direct variable leads to the headers themselves, the others to a folder above.
-        let below = |name| if name == self.direct { self.below } else { "" };
         let fit = |name| {
             let good = |home: &&PathBuf| self.lacks(&home.join(self.below)).is_none();
-            fitting.iter().find(good).map(|home| home.join(below(name)))
+            let home = fitting.iter().find(good)?;
+            Some(if name == self.direct { home.join(self.below) } else { home.clone() })
         };
         match set {
             Some((name, folder)) => match self.lacks(&folder) {
@@ -254,6 +254,3 @@ pub(crate) fn check_major(roots: &JitRoots, nvcc: &Nvcc) -> Result<()> {
         _ => Ok(()),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -3,11 +3,18 @@
 //! * [`Backend`]: the function tables of NCCL, the CUDA driver and the extension libraries, behind
 //!   one `Copy` handle. The native libraries are one backend, the CPU implementation another, a
 //!   test's stub a third; nothing above this seam knows which one it has.
-//! * [`Comm`], [`Stream`], [`Buffer`] and the [`DeviceBuffer`] traits.
+//! * [`Comm`], [`Stream`], [`Event`], [`Buffer`] and the [`DeviceBuffer`] traits.
 //! * [`Error`], whose messages name argument, rule, expected and found.
 //! * [`loader`]: opening the native libraries with every attempt on record.
 //!
 //! Nothing here prints, exits or panics, and nothing needs CUDA to build.
+
+#[cfg(all(feature = "cu12", feature = "cu13"))]
+compile_error!(
+    "nccl-ext-core: the features `cu12` and `cu13` are both on, and each sets the default CUDA \
+     major. Only a final binary may turn one on: look for the crates that do with `cargo tree -e \
+     features -i nccl-ext-core`, and choose at run time with NCCL_EXTENSIONS_CUDA instead."
+);
 
 pub mod backend;
 pub mod binding;
@@ -17,6 +24,7 @@ mod data_type;
 pub mod device;
 pub mod driver;
 mod error;
+mod event;
 pub mod guard;
 pub mod jit;
 pub mod loader;
@@ -30,7 +38,8 @@ pub use buffer::{Buffer, DeviceBuffer, DeviceBufferMut, RawBuffer};
 pub use comm::{Comm, Reduction, UniqueId};
 pub use data_type::{DataType, Element};
 pub use error::{CudaSide, Error, LoadAttempt, Refused, Result, Scope, result_name};
+pub use event::Event;
 pub use half::{bf16, f16};
 pub use jit::JitEnv;
-pub use stream::Stream;
+pub use stream::{OwnedStream, Stream};
 pub use version::{VERSION, Version};

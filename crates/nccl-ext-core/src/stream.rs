@@ -1,5 +1,6 @@
 //! CUDA streams.
 
+use std::fmt;
 use std::marker::PhantomData;
 
 use crate::backend::MemorySpace;
@@ -7,6 +8,9 @@ use crate::comm::Comm;
 use crate::driver;
 use crate::error::Result;
 use crate::raw::cudaStream_t;
+
+/// `CU_STREAM_NON_BLOCKING`.
+const NON_BLOCKING: core::ffi::c_uint = 1;
 
 /// A borrowed CUDA stream: work enqueued on it runs in order.
 ///
@@ -80,5 +84,70 @@ impl Stream<'_> {
         // SAFETY: the stream lives by the contract of `from_raw`, `status` outlives the call.
         driver::check(backend, NAME, unsafe { call(self.raw, &mut status) })?;
         Ok(status != 0)
+    }
+}
+
+/// A stream of one's own on a communicator's device. It does not wait for the legacy default
+/// stream, nor the other way round.
+///
+/// Its drop does not wait for the work that is enqueued on it.
+#[doc(alias = "cuStreamCreate")]
+pub struct OwnedStream {
+    /// NULL on host backends, which ignore streams.
+    raw: cudaStream_t,
+    comm: Comm,
+}
+
+// SAFETY: CUDA streams may be used from any thread.
+unsafe impl Send for OwnedStream {}
+// SAFETY: as above; the driver locks inside.
+unsafe impl Sync for OwnedStream {}
+
+impl OwnedStream {
+    /// Makes a stream.
+    ///
+    /// # Errors
+    /// What the driver reports, [`Error::Unsupported`](crate::Error::Unsupported) without the
+    /// driver function.
+    pub fn new(comm: &Comm) -> Result<Self> {
+        const NAME: &str = "cuStreamCreate";
+        let backend = comm.backend();
+        let mut raw = core::ptr::null_mut();
+        if backend.memory() == MemorySpace::Device {
+            let _device = comm.activate()?;
+            let call = driver::required(backend, backend.driver().stream_create, NAME)?;
+            // SAFETY: `raw` outlives the call; the communicator's context is current.
+            driver::check(backend, NAME, unsafe { call(&mut raw, NON_BLOCKING) })?;
+        }
+        Ok(Self { raw, comm: comm.clone() })
+    }
+
+    /// The stream, to be given to calls.
+    #[must_use]
+    pub fn stream(&self) -> Stream<'_> {
+        Stream { raw: self.raw, owner: PhantomData }
+    }
+}
+
+impl Drop for OwnedStream {
+    #[doc(alias = "cuStreamDestroy_v2")]
+    fn drop(&mut self) {
+        let Some(call) = self.comm.backend().driver().stream_destroy else { return };
+        if self.raw.is_null() {
+            return;
+        }
+        let device = self.comm.activate();
+        // SAFETY: the stream was made here and is given up once; the driver frees it when its work
+        // is done.
+        let code = unsafe { call(self.raw) };
+        if device.is_err() || code != driver::CuResult::SUCCESS {
+            tracing::error!(code = code.0, "a CUDA stream was leaked");
+        }
+    }
+}
+
+impl fmt::Debug for OwnedStream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OwnedStream({:p}, {:?})", self.raw, self.comm)
     }
 }

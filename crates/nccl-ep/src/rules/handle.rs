@@ -1,7 +1,10 @@
 //! Rules of handle creation (EP 3.2, 3.4, 11).
 
+use nccl_ext_core::{Error, Result, Scope};
+
 use super::rules;
-use crate::enums::{Algorithm, Layout, OverflowPolicy};
+use crate::config::HandleConfig;
+use crate::enums::{Algorithm, Layout, OverflowPolicy, TopK};
 use crate::geometry::{EmMode, Geometry};
 
 /// What the rules of handle creation look at.
@@ -52,6 +55,32 @@ impl Facts<'_> {
             * u128::from(self.geometry.max_tokens)
             * u128::from(self.topk)
     }
+}
+
+/// Resolves the top-k of a handle and checks every rule of its creation.
+pub(crate) fn checked(
+    geometry: &Geometry,
+    layout: Layout,
+    config: &HandleConfig,
+    topk: TopK,
+) -> Result<u64> {
+    let topk = match topk {
+        TopK::N(topk) => topk.into(),
+        TopK::Auto if geometry.group_topk > 0 => geometry.group_topk,
+        TopK::Auto => {
+            return Err(Error::Invalid {
+                argument: "num_topk",
+                rule: "automatic top-k is the group's",
+                expected: "GroupConfig::num_topk set, or TopK::N here".into(),
+                found: "neither".into(),
+                scope: Scope::Uniform,
+            });
+        }
+    };
+    let alignment = config.dispatch_output_per_expert_alignment as u64;
+    let facts = Facts { geometry, layout, topk, alignment };
+    super::check(RULES, |broken| broken(&facts))?;
+    Ok(topk)
 }
 
 rules! {

@@ -5,8 +5,10 @@
 //! row that holds allocates nothing.
 
 pub(crate) mod call;
+pub(crate) mod data;
 pub(crate) mod group;
 pub(crate) mod handle;
+pub(crate) mod import;
 pub(crate) mod tensors;
 #[cfg(test)]
 mod walk;
@@ -102,9 +104,14 @@ pub fn all() -> impl Iterator<Item = RuleInfo> {
     let group = group::RULES.iter().map(|rule| rule.info);
     let handle = handle::RULES.iter().map(|rule| rule.info);
     let update = call::UPDATE.iter().map(|rule| rule.info);
+    let data = data::DATA.iter().map(|rule| rule.info);
+    let update = update.chain(data);
     let dispatch = call::DISPATCH.iter().map(|rule| rule.info);
     let combine = call::COMBINE.iter().map(|rule| rule.info);
     let tensors = tensors::TABLE.iter().map(|rule| rule.info);
+    let snapshot = import::SNAPSHOT.iter().map(|rule| rule.info);
+    let import = import::IMPORT.iter().map(|rule| rule.info);
+    let handle = handle.chain(snapshot).chain(import);
     group.chain(handle).chain(update).chain(dispatch).chain(combine).chain(tensors)
 }
 

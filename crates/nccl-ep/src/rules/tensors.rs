@@ -3,11 +3,12 @@
 
 use std::fmt::Write as _;
 
-use nccl_ext_core::{Comm, DataType, Result, Scope};
+use nccl_ext_core::{DataType, Result, Scope};
 
 use super::{RuleInfo, violation};
-use crate::enums::{Algorithm, Layout, PassDir};
+use crate::enums::{Algorithm, Layout, PassDir, Validation};
 use crate::geometry::Geometry;
+use crate::group::Inner;
 use crate::tensor::View;
 
 /// A pair of algorithm and layout.
@@ -200,7 +201,7 @@ impl TensorRule {
 pub(crate) fn check<'v>(
     call: Call,
     place: Place,
-    comm: &Comm,
+    group: &Inner,
     sizes: &Sizes<'_>,
     tensor: impl Fn(Slot) -> Option<&'v View>,
 ) -> Result<()> {
@@ -212,7 +213,10 @@ pub(crate) fn check<'v>(
             }
             (_, None) => None,
             (_, Some(view)) => {
-                comm.check_memory(rule.info.argument, &view.buffer)?;
+                group.comm.check_memory(rule.info.argument, &view.buffer)?;
+                if group.validation == Validation::Data && !view.shape.contains(&0) {
+                    group.comm.check_device_pointer(rule.info.argument, &view.buffer)?;
+                }
                 if rule.fits(view, sizes) {
                     None
                 } else {

@@ -7,7 +7,7 @@ use nccl_ext_core::{Comm, DataType, Error, MemorySpace, Result, Stream};
 
 use super::group::Environment;
 use super::tensors::{Call, Dim, Extent, Need, Place, Sizes, Slot, TABLE, TensorRule};
-use super::{RuleInfo, call, group, handle};
+use super::{RuleInfo, call, data, group, handle, import};
 use crate::geometry::EmMode;
 use crate::stub;
 use crate::*;
@@ -71,7 +71,7 @@ fn every_group_rule() {
             name => panic!("no violating call for {name}"),
         };
         let comm = stub::comm(ranks);
-        let made = Group::create_in(&comm, &config, environment);
+        let made = Group::create_in(&comm, &config, environment, None);
         assert_names(&rule.info, made.map(drop));
     }
 }
@@ -81,7 +81,7 @@ fn every_group_rule() {
 fn ht_sms_known_to_work() {
     let attempt = |ranks, sms, comm_sms| {
         let environment = Environment { comm_sms, ..Environment::default() };
-        let made = Group::create_in(&stub::comm(ranks), &ht().max_num_sms(sms), environment);
+        let made = Group::create_in(&stub::comm(ranks), &ht().max_num_sms(sms), environment, None);
         made.map(|group| group.destroy().map_err(Error::from).unwrap()).is_ok()
     };
     assert!(attempt(4, 16, None) && attempt(2, 34, None) && attempt(4, 0, None));
@@ -126,7 +126,7 @@ fn every_handle_rule() {
             }
             name => panic!("no violating call for {name}"),
         };
-        let mut group = Group::create_in(&stub::comm(ranks), &config, Environment::default());
+        let mut group = Group::create_in(&stub::comm(ranks), &config, Environment::default(), None);
         if let (Some(mode), Ok(group)) = (mode, &mut group) {
             Arc::get_mut(&mut group.inner).unwrap().geometry.em_mode = mode;
         }
@@ -234,7 +234,7 @@ fn attempt(call: Call, place: Place, broken: Option<(Slot, Break)>) -> Result<()
         Place::HtExpertMajor => (ht(), Layout::ExpertMajor),
     };
     let comm = stub::comm(RANKS as usize);
-    let group = Group::create_in(&comm, &config, Environment::default())?;
+    let group = Group::create_in(&comm, &config, Environment::default(), None)?;
     let mut handle = group.init_handle(layout, &HandleConfig::new(), TopK::N(TOPK), None)?;
     let geometry = group.inner.geometry.clone();
     let update = call == Call::Update;
@@ -365,7 +365,7 @@ struct Calls {
 impl Calls {
     fn new(ranks: usize, config: &GroupConfig, layout: Layout) -> Self {
         let comm = stub::comm(ranks);
-        let group = Group::create_in(&comm, config, Environment::default()).unwrap();
+        let group = Group::create_in(&comm, config, Environment::default(), None).unwrap();
         Self { _comm: comm, group, layout }
     }
 
@@ -482,4 +482,118 @@ fn every_rule_of_calls() {
         assert_no_step_calls(&rule.info);
         assert_names(&rule.info, result);
     }
+}
+
+#[test]
+fn every_rule_of_data() {
+    for rule in data::DATA {
+        let wide = HandleConfig::new();
+        let (config, layout, ids) = match rule.info.name {
+            "data.expert-exists" => (ht(), Layout::Flat, [0_i64, 1, 2, 8]),
+            "data.ll-negative" => (ll(), Layout::RankMajor, [0, -65529, 1, 2]),
+            "data.ll-em-twice" => (ll(), Layout::ExpertMajor, [0, 1, 5, 5]),
+            "data.em-crowded" => {
+                let config = ht().num_experts(64).max_recv_tokens_per_rank(1024);
+                let calls =
+                    Calls::new(4, &config.validation(Validation::Data), Layout::ExpertMajor);
+                let mut group = calls.group;
+                Arc::get_mut(&mut group.inner).unwrap().geometry.em_mode = EmMode::LocalDup;
+                let topk = TopK::N(9);
+                let mut handle = group.init_handle(Layout::ExpertMajor, &wide, topk, None).unwrap();
+                // Eight of one rank are fine, with others and repeats beside them.
+                let ids = Tensor::new(&[0_i64, 1, 2, 3, 4, 5, 6, 7, 16], &[1, 9]).unwrap();
+                handle.update(ids, None, STREAM).map(drop).unwrap();
+                stub::take_calls();
+                let ids = Tensor::new(&[0_i64, 1, 2, 3, 4, 5, 6, 7, 8], &[1, 9]).unwrap();
+                assert_names(&rule.info, handle.update(ids, None, STREAM).map(drop));
+                continue;
+            }
+            name => panic!("no violating call for {name}"),
+        };
+        let calls = Calls::new(4, &config.validation(Validation::Data), layout);
+        let mut handle = calls.handle();
+        stub::take_calls();
+        let ids = Tensor::new(&ids, &[2, 2]).unwrap();
+        assert_names(&rule.info, handle.update(ids, None, STREAM).map(drop));
+    }
+}
+
+/// Without data validation the same ids reach the library, and right ids pass with it.
+#[test]
+fn data_is_looked_at_only_when_asked() {
+    let calls = Calls::new(4, &ll(), Layout::ExpertMajor);
+    let wrong = Tensor::new(&[99_i64, 99], &[1, 2]).unwrap();
+    calls.handle().update(wrong, None, STREAM).map(drop).unwrap();
+    let calls = Calls::new(4, &ll().validation(Validation::Data), Layout::ExpertMajor);
+    let mut handle = calls.handle();
+    let right = Tensor::new(&[7_i32, 0, -1, -1, 3, -65528], &[3, 2]).unwrap();
+    handle.update(right, None, STREAM).map(drop).unwrap();
+    let error = handle.update(wrong, None, STREAM).map(drop).unwrap_err().to_string();
+    assert!(error.ends_with("expected ids below 8, found 99 as choice 0 of token 0"), "{error}");
+}
+
+#[test]
+fn every_rule_of_snapshots_and_imports() {
+    let memory =
+        |comm: &Comm| -> HandleMemory { Box::new(Buffer::<u8>::zeroed(comm, 8192).unwrap()) };
+    let all = import::SNAPSHOT.iter().chain(import::IMPORT);
+    for rule in all {
+        let high = Calls::new(4, &ht(), Layout::Flat);
+        let low = Calls::new(4, &ll(), Layout::ExpertMajor);
+        let state = HandleState { num_tokens: 4, num_topk: 2, topk_idx_datatype: DataType::Int32 };
+        let import = |calls: &Calls, state: HandleState| {
+            let memory = memory(calls.group.comm());
+            stub::take_calls();
+            calls.group.import_handle(calls.layout, &HandleConfig::new(), &state, memory).map(drop)
+        };
+        let result = match rule.info.name {
+            "snapshot.high-throughput" => low.handle().snapshot(STREAM).map(drop),
+            "snapshot.prepared" => high.handle().snapshot(STREAM).map(drop),
+            "snapshot.memory" => {
+                let mut handle = high.handle();
+                handle.update(read(DataType::Int64, &[TOKENS, 2]), None, STREAM).unwrap();
+                handle.snapshot(STREAM).map(drop)
+            }
+            "import.high-throughput" => import(&low, state),
+            "import.tokens" => import(&high, HandleState { num_tokens: 5, ..state }),
+            "import.data-type" => {
+                let topk_idx_datatype = DataType::Float32;
+                import(&high, HandleState { topk_idx_datatype, ..state })
+            }
+            name => panic!("no violating call for {name}"),
+        };
+        stub::take_calls();
+        assert_names(&rule.info, result);
+    }
+}
+
+/// A library that cannot import says so, and what to do instead.
+#[test]
+fn import_is_unsupported_without_its_table() {
+    let calls = Calls::new(4, &ht(), Layout::Flat);
+    let state = HandleState { num_tokens: 4, num_topk: 2, topk_idx_datatype: DataType::Int64 };
+    let memory: HandleMemory = Box::new(Buffer::<u8>::zeroed(calls.group.comm(), 8192).unwrap());
+    let made = calls.group.import_handle(Layout::Flat, &HandleConfig::new(), &state, memory);
+    let error = made.map(drop).unwrap_err().to_string();
+    assert!(error.contains("libnccl_ep.so.0 (0.2.0)"), "{error}");
+    assert!(error.contains("restore_collective"), "{error}");
+}
+
+/// E10: a pointer that is not device memory is refused before the launch.
+#[test]
+fn e10_host_pointer_as_device_tensor() {
+    let comm = stub::comm_on(stub::backend(MemorySpace::Device), 4);
+    let config = ll().validation(Validation::Data);
+    let group = Group::create_in(&comm, &config, Environment::default(), None).unwrap();
+    let options = HandleConfig::new();
+    let mut handle = group.init_handle(Layout::ExpertMajor, &options, TopK::N(2), None).unwrap();
+    let ids = [0_i64, 1];
+    // SAFETY: readable memory; that it is the host's is what must be found.
+    let ids = unsafe {
+        Tensor::from_raw(ids.as_ptr().cast(), DataType::Int64, &[1, 2], MemorySpace::Device)
+    };
+    stub::take_calls();
+    let error = handle.update(ids.unwrap(), None, STREAM).map(drop).unwrap_err().to_string();
+    assert!(error.starts_with("`topk_idx`: a tensor of this backend is device memory"), "{error}");
+    assert!(!stub::take_calls().contains(&"ncclEpUpdateHandle"));
 }

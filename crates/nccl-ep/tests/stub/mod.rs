@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use nccl_ep::{Comm, MemorySpace, UniqueId};
 use nccl_ep_sys::*;
 use nccl_ext_core::Backend;
+use nccl_ext_core::backend::BackendBuilder;
 use nccl_ext_core::driver::{CuContext, CuResult, DriverApi};
 use nccl_ext_core::raw::*;
 
@@ -110,6 +111,11 @@ unsafe extern "C" fn attribute(out: *mut c_int, _: c_int, _: c_int) -> CuResult 
     // SAFETY: the caller's out pointer.
     unsafe { *out = 132 };
     CuResult::SUCCESS
+}
+
+/// The stub knows no pointer, as the driver knows no ordinary host memory.
+unsafe extern "C" fn pointer_attribute(_: *mut c_void, _: c_int, _: u64) -> CuResult {
+    CuResult::INVALID_VALUE
 }
 
 unsafe extern "C" fn context_get(out: *mut CuContext) -> CuResult {
@@ -264,6 +270,12 @@ pub fn backend(memory: MemorySpace) -> Backend {
 
 /// As [`backend`], with some of its functions replaced.
 pub fn backend_with(memory: MemorySpace, edit: impl Fn(&mut EpApi)) -> Backend {
+    // SAFETY: the stubs keep to the contracts, as far as they do anything.
+    unsafe { builder(memory, edit).build() }
+}
+
+/// As [`backend_with`], not finished.
+pub fn builder(memory: MemorySpace, edit: impl Fn(&mut EpApi)) -> BackendBuilder {
     let nccl = NcclApi {
         ncclGetUniqueId: unique_id,
         ncclCommInitRank: init_rank,
@@ -280,6 +292,7 @@ pub fn backend_with(memory: MemorySpace, edit: impl Fn(&mut EpApi)) -> Backend {
     };
     let driver = DriverApi {
         device_attribute: Some(attribute),
+        pointer_attribute: Some(pointer_attribute),
         context_get: Some(context_get),
         context_set: Some(context_set),
         primary_context_retain: Some(context_retain),
@@ -305,8 +318,8 @@ pub fn backend_with(memory: MemorySpace, edit: impl Fn(&mut EpApi)) -> Backend {
     };
     edit(&mut table);
     let builder = Backend::builder("stub", memory).nccl(nccl).driver(driver);
-    // SAFETY: the stubs keep to the contracts, as far as they do anything.
-    unsafe { from_table(builder, table).unwrap().build() }
+    // SAFETY: the stub's version can be asked for.
+    unsafe { from_table(builder, table).unwrap() }
 }
 
 /// Rank 0 of `ranks` on a fresh stub backend with host tensors.

@@ -1,84 +1,139 @@
 //! One opened shared library.
 
-use core::ffi::{CStr, c_int, c_void};
-use std::path::{Path, PathBuf};
+use core::ffi::{CStr, c_void};
+use std::path::PathBuf;
 
-/// A library that was opened `RTLD_NOW | RTLD_LOCAL`. Closed when dropped, unless pinned.
+/// A library that was opened `RTLD_NOW | RTLD_LOCAL`. Closed when dropped, unless kept.
 pub struct Opened {
     #[cfg(unix)]
     handle: libloading::os::unix::Library,
+    /// As it was given to the dynamic linker.
     name: PathBuf,
+    /// The linker's own record of the library; valid while it is open.
+    #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+    record: *const opening::LinkMap,
 }
 
-#[cfg(unix)]
 impl Opened {
-    /// Opens a file or, for a bare name, what the dynamic linker finds under it.
-    ///
-    /// # Errors
-    /// The dynamic linker's message.
-    pub(super) fn open(name: &Path) -> Result<Self, String> {
-        use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-        // SAFETY: initialisers of the libraries that this crate opens (NCCL, its extensions, the
-        // driver) may run on any thread and do not touch Rust state. A file that is something
-        // else is the caller's choice of path.
-        let handle = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) };
-        handle.map(|handle| Self { handle, name: name.into() }).map_err(|e| reason(&e))
-    }
-
-    /// The library of that SONAME, if the process has it mapped already.
-    pub(super) fn mapped(name: &Path) -> Option<Self> {
-        use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-        // SAFETY: RTLD_NOLOAD runs no initialiser.
-        let handle = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL | RTLD_NOLOAD) };
-        handle.ok().map(|handle| Self { handle, name: name.into() })
-    }
-
     /// The address of a symbol of this library or of one that it needs; NULL if there is none.
     #[must_use]
     pub fn symbol(&self, name: &CStr) -> *mut c_void {
-        // SAFETY: the symbol is taken as an address; its user states its type.
-        unsafe { self.handle.get::<*mut c_void>(name.to_bytes_with_nul()) }
-            .map_or(core::ptr::null_mut(), |symbol| symbol.into_raw().cast())
+        #[cfg(unix)]
+        {
+            // SAFETY: the symbol is taken as an address; its user states its type.
+            unsafe { self.handle.get::<*mut c_void>(name.to_bytes_with_nul()) }
+                .map_or(core::ptr::null_mut(), |symbol| symbol.into_raw().cast())
+        }
+        #[cfg(not(unix))]
+        {
+            let _ = name;
+            core::ptr::null_mut()
+        }
     }
 
     /// The file that holds the code at `address`.
     #[must_use]
-    #[expect(clippy::not_unsafe_ptr_arg_deref, reason = "dladdr compares the address, no more")]
     pub fn file_of(&self, address: *const c_void) -> PathBuf {
-        let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
-        // SAFETY: `info` outlives the call; any address may be asked for.
-        let found = unsafe { libc::dladdr(address, info.as_mut_ptr()) };
-        // SAFETY: zero bytes are a valid `Dl_info`, and `dladdr` only writes valid fields.
-        let file = unsafe { info.assume_init() }.dli_fname;
-        if found == 0 || file.is_null() {
-            return self.name.clone();
+        #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+        return super::mapped::file_of(address).unwrap_or_else(|| self.path());
+        #[cfg(not(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64")))]
+        {
+            let _ = address;
+            self.name.clone()
         }
-        // SAFETY: the linker's names are NUL-terminated and live as long as the mapping.
-        let file = unsafe { CStr::from_ptr(file) };
-        PathBuf::from(file.to_string_lossy().into_owned())
-    }
-
-    /// Keeps the library mapped for the rest of the process.
-    pub(super) fn pin(self) {
-        use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
-        // SAFETY: the library is mapped; this only raises its reference count and its flag.
-        let pinned =
-            unsafe { Library::open(Some(&self.name), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE) };
-        if let Ok(pinned) = pinned {
-            std::mem::forget(pinned);
-        }
-        std::mem::forget(self);
     }
 }
 
-#[cfg(unix)]
-const RTLD_NOLOAD: c_int = libc::RTLD_NOLOAD;
-#[cfg(unix)]
-const RTLD_NODELETE: c_int = libc::RTLD_NODELETE;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod opening {
+    use std::path::Path;
 
-/// The linker's own words; libloading wraps them.
-#[cfg(unix)]
-fn reason(error: &libloading::Error) -> String {
-    use std::error::Error as _;
-    error.source().map_or_else(|| error.to_string(), ToString::to_string)
+    use core::ffi::{CStr, c_char, c_void};
+    use std::os::unix::ffi::OsStrExt as _;
+    use std::path::PathBuf;
+
+    use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
+
+    use super::Opened;
+
+    /// The part of C's `struct link_map` that is fixed.
+    #[repr(C)]
+    pub(super) struct LinkMap {
+        /// What is added to the file's addresses.
+        _offset: usize,
+        name: *const c_char,
+        /// The dynamic section, which lies in the mapping.
+        dynamic: *const c_void,
+    }
+
+    impl Opened {
+        fn new(handle: Library, name: &Path) -> Self {
+            let raw = handle.into_raw();
+            let mut record: *const LinkMap = core::ptr::null();
+            // SAFETY: the handle is open, and the request stores one pointer.
+            unsafe { libc::dlinfo(raw, libc::RTLD_DI_LINKMAP, (&raw mut record).cast()) };
+            // SAFETY: the handle was just taken out.
+            let handle = unsafe { Library::from_raw(raw) };
+            Self { handle, name: name.into(), record }
+        }
+
+        /// The file that is mapped.
+        pub(in crate::loader) fn path(&self) -> PathBuf {
+            // SAFETY: the linker's record, or null when it gave none.
+            let name = unsafe { self.record.as_ref() }.map(|record| record.name);
+            match name.filter(|name| !name.is_null()) {
+                Some(name) => {
+                    // SAFETY: the linker's names are NUL-terminated and live as long as the
+                    // mapping.
+                    let name = unsafe { CStr::from_ptr(name) };
+                    std::ffi::OsStr::from_bytes(name.to_bytes()).into()
+                }
+                None => self.name.clone(),
+            }
+        }
+
+        /// An address in the mapping; null when the linker does not say.
+        pub(in crate::loader) fn address(&self) -> *const c_void {
+            // SAFETY: as above.
+            unsafe { self.record.as_ref() }.map_or(core::ptr::null(), |record| record.dynamic)
+        }
+
+        /// Opens a file or, for a bare name, what the dynamic linker finds under it.
+        ///
+        /// # Errors
+        /// The dynamic linker's message.
+        pub(in crate::loader) fn open(name: &Path) -> Result<Self, String> {
+            // SAFETY: initialisers of the libraries that this crate opens (NCCL, its extensions,
+            // the driver) may run on any thread and do not touch Rust state. A file that is
+            // something else is the caller's choice of path.
+            let handle = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) };
+            handle.map(|handle| Self::new(handle, name)).map_err(|e| reason(&e))
+        }
+
+        /// The library of that name, if the process has it mapped already.
+        pub(in crate::loader) fn mapped(name: &Path) -> Option<Self> {
+            // SAFETY: RTLD_NOLOAD runs no initialiser.
+            let handle =
+                unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NOLOAD) };
+            handle.ok().map(|handle| Self::new(handle, name))
+        }
+
+        /// Keeps the library mapped for the rest of the process.
+        pub(in crate::loader) fn keep(self) {
+            // SAFETY: the library is mapped; this only raises its reference count and its flag.
+            let kept = unsafe {
+                Library::open(Some(&self.name), RTLD_NOW | RTLD_LOCAL | libc::RTLD_NODELETE)
+            };
+            if let Ok(kept) = kept {
+                std::mem::forget(kept);
+            }
+            std::mem::forget(self);
+        }
+    }
+
+    /// The linker's own words; libloading wraps them.
+    fn reason(error: &libloading::Error) -> String {
+        use std::error::Error as _;
+        error.source().map_or_else(|| error.to_string(), ToString::to_string)
+    }
 }

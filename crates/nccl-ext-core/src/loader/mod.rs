@@ -2,24 +2,57 @@
 //!
 //! A candidate is opened, checked and closed again when it is refused; only an accepted library
 //! stays mapped, for good. Every attempt is recorded, so that an error says where was looked and
-//! why each place would not do.
+//! why each place would not do. The environment is read, never written.
+//!
+//! # Where an extension is looked for
+//!
+//! 1. The path given with [`LoadOptions::extension`], else the one in its variable
+//!    (`NCCL_EP_LIBRARY`, `NCCL_M2N_LIBRARY`). Such a path stands alone: falling back to another
+//!    file than the one that was asked for would hide the mistake.
+//! 2. The staged tree that `NCCL_EXTENSIONS_NATIVE_DIR` names.
+//! 3. The `native/` of the workspace that this crate was built in; debug builds only.
+//! 4. Beside the executable: the tree that `bin/` is part of (an unpacked archive),
+//!    `../lib/nccl-extensions`, the executable's own folder; then single files in `../lib` and in
+//!    its folder.
+//! 5. The vendor's Python package: on `PYTHONPATH`, in `VIRTUAL_ENV`, in `CONDA_PREFIX`, around the
+//!    `python3` on `PATH`, in `~/.local` and in the system's folders. No Python is started.
+//! 6. The dynamic linker, by SONAME and then by the bare name.
+//!
+//! NCCL comes first. One that the process has mapped is taken, since two cannot be mixed;
+//! else [`LoadOptions::nccl`] or `NCCL_LIBRARY`, alone; else steps 2 to 6.
+//!
+//! # Which CUDA major
+//!
+//! A tree holds a library for each CUDA major. [`LoadOptions::cuda`] chooses, else
+//! `NCCL_EXTENSIONS_CUDA`, else the feature `cu12` or `cu13`, else the `nvcc` that an extension
+//! would start, else the newest that the driver supports. Whatever is found is refused when it is
+//! newer than the driver, or when its compiler is of another major.
 
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod content;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod cuda;
 mod library;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod load;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod mapped;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod nccl;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod places;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod python;
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+mod search;
 
-use core::ffi::{CStr, c_int};
-use std::ffi::CString;
 use std::path::{Path, PathBuf};
 
 pub use library::Opened;
 
-use crate::backend::{Backend, BackendBuilder, LibraryInfo, MemorySpace};
-use crate::driver::DriverApi;
-use crate::error::{Error, LoadAttempt, Result};
-use crate::raw::{NcclApi, ncclResult_t};
+use crate::backend::{Backend, BackendBuilder, LibraryInfo};
+use crate::error::{Error, Result};
 use crate::version::Version;
-
-const NCCL: &str = "libnccl.so.2";
-const DRIVER: &str = "libcuda.so.1";
 
 /// What the loader must know of an extension library. The sys crates have one each.
 #[derive(Debug, Clone, Copy)]
@@ -60,18 +93,26 @@ impl ExtensionSpec {
     }
 }
 
-/// Where to look. Empty means: environment variables, then the dynamic linker.
-#[derive(Debug, Clone, Default)]
+/// Where to look, and for what; see the [module](self).
+#[derive(Debug, Clone)]
 pub struct LoadOptions {
     nccl: Option<PathBuf>,
     extensions: Vec<(&'static str, PathBuf)>,
+    cuda: Option<u32>,
+    workspace: Option<PathBuf>,
+}
+
+impl Default for LoadOptions {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl LoadOptions {
     /// The default search.
     #[must_use]
     pub fn new() -> Self {
-        Self::default()
+        Self { nccl: None, extensions: Vec::new(), cuda: None, workspace: own_workspace() }
     }
 
     /// Takes NCCL from this file only.
@@ -88,172 +129,76 @@ impl LoadOptions {
         self
     }
 
+    /// Takes libraries that are built for this CUDA major.
+    #[must_use]
+    pub fn cuda(mut self, major: u32) -> Self {
+        self.cuda = Some(major);
+        self
+    }
+
+    /// The staged tree of step 3, or `None` to leave the step out. In a release build there is none
+    /// unless it is named here.
+    #[must_use]
+    pub fn workspace(mut self, tree: Option<PathBuf>) -> Self {
+        self.workspace = tree;
+        self
+    }
+
+    #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
     fn extension_path(&self, library: &str) -> Option<&Path> {
         self.extensions.iter().rev().find(|(name, _)| *name == library).map(|(_, p)| p.as_path())
     }
 }
 
+/// The tree of the workspace that this crate was built in. A release build carries no path of the
+/// machine that built it.
+fn own_workspace() -> Option<PathBuf> {
+    #[cfg(debug_assertions)]
+    {
+        let folders = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().skip(1);
+        let mut trees = folders.map(|folder| folder.join("native"));
+        trees.find(|tree| tree.join(".nccl-extensions-native").is_file())
+    }
+    #[cfg(not(debug_assertions))]
+    None
+}
+
 impl Backend {
-    /// Loads NCCL, the driver and the given extensions as a GPU backend.
-    ///
-    /// NCCL comes from the explicit path, else `NCCL_LIBRARY`, else what the process has mapped,
-    /// else the dynamic linker; an extension from its explicit path, else its variable, else the
-    /// dynamic linker. The environment is read, never written.
+    /// Loads NCCL, the driver and the given extensions as a GPU backend, from where the
+    /// [module](crate::loader) says.
     ///
     /// # Errors
-    /// [`Error::Load`] with every attempt, [`Error::TooOld`] (before an extension is opened),
-    /// [`Error::MissingSymbols`], [`Error::Unsupported`] on platforms other than 64-bit Linux.
-    pub fn load(options: &LoadOptions, extensions: &[&ExtensionSpec]) -> Result<Self> {
-        if !cfg!(all(target_os = "linux", target_pointer_width = "64")) {
-            return Err(Error::Unsupported {
-                feature: "loading native libraries",
-                library: "this platform".into(),
-                found: format!("{}, {} bits", std::env::consts::OS, usize::BITS),
-                needs: "64-bit Linux".into(),
-            });
-        }
-        let driver = first(DRIVER, vec![Candidate::new("dynamic linker", DRIVER)])?;
-        let nccl = load_nccl(options, extensions)?;
-        let mut builder = Self::builder("native", MemorySpace::Device)
-            // SAFETY: the handle is the driver's, which is pinned below.
-            .driver(unsafe { DriverApi::resolve(|name| symbol(&driver, name)) })
-            .nccl(nccl.table)
-            .library(nccl.info);
-        let mut opened = vec![driver, nccl.opened];
-        for spec in extensions {
-            let extension = first(spec.library, extension_candidates(options, spec))?;
-            builder = (spec.attach)(&extension, builder)?;
-            check_own_nccl(spec, &extension)?;
-            opened.push(extension);
-        }
-        opened.into_iter().for_each(Opened::pin);
-        // SAFETY: the tables come from the libraries of those names, mapped for good.
-        Ok(unsafe { builder.build() })
+    /// [`Error::Load`] with every attempt; what was wrong with the one library that was found:
+    /// [`Error::TooOld`] (NCCL's, before an extension is opened), [`Error::MissingSymbols`],
+    /// [`Error::CudaMajorMismatch`]; [`Error::MultipleNccl`]; [`Error::Invalid`] for a variable
+    /// that has no such value; [`Error::Unsupported`] on platforms other than 64-bit Linux with
+    /// the GNU C library, which the vendor builds for.
+    pub fn load(options: &LoadOptions, extensions: &[&ExtensionSpec]) -> Result<Self, Error> {
+        #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+        return load::load(options, extensions).map(load::Loaded::keep);
+        #[cfg(not(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64")))]
+        return unsupported(options, extensions);
+    }
+
+    /// Does all that [`load`](Self::load) does and closes the libraries again: whether it would
+    /// work, and with what.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn probe(options: &LoadOptions, extensions: &[&ExtensionSpec]) -> Result<Vec<LibraryInfo>> {
+        #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+        return load::load(options, extensions).map(load::Loaded::close);
+        #[cfg(not(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64")))]
+        return unsupported(options, extensions);
     }
 }
 
-fn symbol(library: &Opened, name: &str) -> *mut core::ffi::c_void {
-    CString::new(name).map_or(core::ptr::null_mut(), |name| library.symbol(&name))
-}
-
-struct Candidate {
-    origin: String,
-    path: PathBuf,
-}
-
-impl Candidate {
-    fn new(origin: impl Into<String>, path: impl Into<PathBuf>) -> Self {
-        Self { origin: origin.into(), path: path.into() }
-    }
-}
-
-/// A variable's value; empty counts as unset.
-fn variable(name: &str) -> Option<PathBuf> {
-    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
-}
-
-/// What to try: an explicit path or a variable stand alone, since falling back to another file
-/// than the one that was asked for would hide the mistake.
-fn candidates(explicit: Option<&Path>, name: &str, soname: &'static str) -> Vec<Candidate> {
-    if let Some(path) = explicit {
-        return vec![Candidate::new("explicit path", path)];
-    }
-    if let Some(path) = variable(name) {
-        return vec![Candidate::new(format!("{name} is set"), path)];
-    }
-    vec![Candidate::new(format!("dynamic linker, as {name} is not set"), soname)]
-}
-
-fn extension_candidates(options: &LoadOptions, spec: &ExtensionSpec) -> Vec<Candidate> {
-    candidates(options.extension_path(spec.library), spec.variable, spec.library)
-}
-
-fn first(library: &'static str, candidates: Vec<Candidate>) -> Result<Opened> {
-    let mut attempts = Vec::new();
-    for Candidate { origin, path } in candidates {
-        match Opened::open(&path) {
-            Ok(opened) => return Ok(opened),
-            Err(reason) => attempts.push(LoadAttempt { origin, candidate: path, reason }),
-        }
-    }
-    Err(Error::Load { library, attempts })
-}
-
-struct Nccl {
-    opened: Opened,
-    table: NcclApi,
-    info: LibraryInfo,
-}
-
-fn load_nccl(options: &LoadOptions, extensions: &[&ExtensionSpec]) -> Result<Nccl> {
-    const VARIABLE: &str = "NCCL_LIBRARY";
-    let asked_for = options.nccl.is_some() || variable(VARIABLE).is_some();
-    let mapped = if asked_for { None } else { Opened::mapped(Path::new(NCCL)) };
-    let opened = match mapped {
-        Some(opened) => opened,
-        None => first(NCCL, candidates(options.nccl.as_deref(), VARIABLE, NCCL))?,
-    };
-    let floor = extensions.iter().map(|spec| spec.nccl_floor).max();
-    let floor = floor.unwrap_or(Version::NCCL_FLOOR_EP);
-    // The version first: an old library lacks symbols, and "too old" is the better message.
-    let (version, path) = nccl_version(&opened)?;
-    if version < floor {
-        return Err(Error::TooOld { library: NCCL, found: version, needs: floor, path });
-    }
-    // SAFETY: the handle is NCCL's, which stays mapped when it is accepted.
-    let table = unsafe { NcclApi::resolve(|name| opened.symbol(name)) };
-    let table = table.map_err(|symbols| Error::MissingSymbols {
-        symbols,
-        library: path.clone(),
-        found: Some(version),
-        needs: floor,
-    })?;
-    let info = LibraryInfo::new(NCCL, version).at(path);
-    Ok(Nccl { opened, table, info })
-}
-
-/// The version and file of the NCCL that `library` itself would call.
-fn nccl_version(library: &Opened) -> Result<(Version, PathBuf)> {
-    const NAME: &CStr = c"ncclGetVersion";
-    let pointer = library.symbol(NAME);
-    let path = library.file_of(pointer);
-    if pointer.is_null() {
-        return Err(Error::MissingSymbols {
-            symbols: vec!["ncclGetVersion"],
-            library: library.file_of(core::ptr::null()),
-            found: None,
-            needs: Version::NCCL_FLOOR_EP,
-        });
-    }
-    // SAFETY: `ncclGetVersion` has had this signature since NCCL 2.0.
-    let call = unsafe {
-        core::mem::transmute::<
-            *mut core::ffi::c_void,
-            unsafe extern "C" fn(*mut c_int) -> ncclResult_t,
-        >(pointer)
-    };
-    let mut code = 0;
-    // SAFETY: `code` outlives the call.
-    let result = unsafe { call(&mut code) };
-    if !result.is_success() {
-        return Err(Error::Native {
-            call: "ncclGetVersion",
-            code: result,
-            detail: path.display().to_string(),
-        });
-    }
-    Ok((Version::from_nccl_code(code), path))
-}
-
-/// An extension that brought another NCCL than the one checked would run on that one. One that
-/// links none has nothing to compare.
-fn check_own_nccl(spec: &ExtensionSpec, extension: &Opened) -> Result<()> {
-    if extension.symbol(c"ncclGetVersion").is_null() {
-        return Ok(());
-    }
-    let (version, path) = nccl_version(extension)?;
-    if version < spec.nccl_floor {
-        return Err(Error::TooOld { library: NCCL, found: version, needs: spec.nccl_floor, path });
-    }
-    Ok(())
+#[cfg(not(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64")))]
+fn unsupported<T>(_: &LoadOptions, _: &[&ExtensionSpec]) -> Result<T> {
+    Err(Error::Unsupported {
+        feature: "loading native libraries",
+        library: "this platform".into(),
+        found: format!("{}, {} bits", std::env::consts::OS, usize::BITS),
+        needs: "64-bit Linux with the GNU C library".into(),
+    })
 }

@@ -1,0 +1,186 @@
+//! Making handles.
+
+use std::sync::Arc;
+
+use nccl_ep_sys::ncclEpHandle_t;
+use nccl_ext_core::binding::BindingStruct;
+use nccl_ext_core::{DataType, DeviceBufferMut, Error, Result, Scope, Stream};
+
+use super::info::InfoDescriptors;
+use super::{Handle, HandleMemory};
+use crate::args::LayoutInfo;
+use crate::config::HandleConfig;
+use crate::enums::{Layout, TopK, Validation};
+use crate::group::{Group, Inner};
+use crate::rules::handle::HANDLE_MEM_ALIGNMENT;
+use crate::rules::tensors::Place;
+use crate::step::{Indices, Step};
+use crate::tensor::{Descriptor, Shape, Tensor, View};
+
+impl Group {
+    /// Makes a handle without routing. `memory` is the caller's, of at least
+    /// [`handle_mem_size`](Self::handle_mem_size) bytes; without it the library allocates.
+    ///
+    /// For low latency with an automatic buffer size every rank calls it, in the same order.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when a rule is broken, and what the library reports.
+    #[doc(alias = "ncclEpInitHandle")]
+    pub fn init_handle(
+        &self,
+        layout: Layout,
+        config: &HandleConfig,
+        topk: TopK,
+        memory: Option<HandleMemory>,
+    ) -> Result<Handle> {
+        let inner = &self.inner;
+        inner.in_step()?;
+        let topk = self.checked_topk(layout, config, topk)?;
+        let mut memory = memory;
+        let view = match &mut memory {
+            None => None,
+            Some(memory) => {
+                let needed = self.handle_mem_size(layout, config, TopK::N(topk.unsigned_abs()))?;
+                Some(self.check_memory(&mut **memory, needed)?)
+            }
+        };
+        let raw_config = config.to_raw();
+        let mut descriptor = Descriptor::empty();
+        let mut raw = core::ptr::null_mut();
+        let _device = inner.comm.activate()?;
+        let calls = inner.comm.lock();
+        // SAFETY: the group lives, all pointers outlive the call, the memory stays with the handle.
+        let made = unsafe {
+            let memory = descriptor.bind(view.as_ref()).cast_const();
+            inner.call(
+                "ncclEpInitHandle",
+                inner.api.ncclEpInitHandle,
+                (&raw mut raw, inner.raw, layout.into(), &raw const raw_config, topk, memory),
+            )
+        };
+        drop(calls);
+        // Owns what was made also when the call failed late: it can be destroyed (EP 3.2).
+        let handle = self.handle(raw, layout, config, topk, memory);
+        made.map(|()| handle)
+    }
+
+    /// Makes a handle and gives it the first step's routing, in one call of every rank.
+    ///
+    /// # Errors
+    /// As [`init_handle`](Self::init_handle) and [`Handle::update`]; [`Error::Invalid`] while the
+    /// stream is being captured into a graph.
+    #[doc(alias = "ncclEpCreateHandle")]
+    pub fn create_handle<'a>(
+        &self,
+        layout: Layout,
+        config: &HandleConfig,
+        topk_idx: Tensor<'a>,
+        layout_info: Option<&mut LayoutInfo<'_>>,
+        stream: Stream<'_>,
+    ) -> Result<Step<'a, Handle>> {
+        let inner = &self.inner;
+        inner.in_step()?;
+        let width = topk_idx.shape().get(1).copied().unwrap_or(0);
+        let topk = u32::try_from(width).unwrap_or(u32::MAX);
+        let topk = self.checked_topk(layout, config, TopK::N(topk))?;
+        let mut handle = self.handle(core::ptr::null_mut(), layout, config, topk, None);
+        let tokens = handle.check_update(topk_idx.view(), layout_info.as_deref());
+        let tokens = handle.settle_update(tokens)?;
+        let checked = handle.check_ids(topk_idx.view(), stream);
+        handle.settle_update(checked)?;
+        refuse_capture(inner, stream)?;
+
+        let raw_config = config.to_raw();
+        let mut descriptor = Descriptor::empty();
+        let mut info = InfoDescriptors::empty();
+        let info = info.bind(layout_info.filter(|_| handle.place_is_ht()));
+        let _device = inner.comm.activate()?;
+        let calls = inner.comm.lock();
+        // SAFETY: the group lives, all pointers outlive the call, the tensors passed the rules.
+        let made = unsafe {
+            inner.call(
+                "ncclEpCreateHandle",
+                inner.api.ncclEpCreateHandle,
+                (
+                    &raw mut handle.raw,
+                    inner.raw,
+                    layout.into(),
+                    descriptor.bind(Some(topk_idx.view())).cast_const(),
+                    info,
+                    &raw const raw_config,
+                    stream.as_raw(),
+                ),
+            )
+        };
+        drop(calls);
+        handle.settle_update(made)?;
+        handle.note_update(topk_idx.view(), tokens);
+        Ok(Step::new(handle, tokens, Indices::borrowed()))
+    }
+
+    pub(super) fn handle(
+        &self,
+        raw: ncclEpHandle_t,
+        layout: Layout,
+        config: &HandleConfig,
+        topk: i32,
+        memory: Option<HandleMemory>,
+    ) -> Handle {
+        let inner = &self.inner;
+        let on_device = !inner.comm.backend().memory().is_synchronous();
+        let ids = if inner.validation == Validation::Data && on_device {
+            let ids = inner.geometry.max_tokens.saturating_mul(topk.unsigned_abs().into());
+            vec![0; usize::try_from(ids.saturating_mul(8)).unwrap_or(0)]
+        } else {
+            Vec::new()
+        };
+        Handle {
+            group: Arc::clone(inner),
+            raw,
+            place: Place::new(self.inner.geometry.algorithm, layout),
+            topk: topk.unsigned_abs().into(),
+            id: self.inner.new_handle_id(),
+            layout,
+            config: config.clone(),
+            state: None,
+            ids,
+            memory,
+        }
+    }
+
+    pub(super) fn check_memory(
+        &self,
+        memory: &mut dyn DeviceBufferMut,
+        needed: usize,
+    ) -> Result<View> {
+        let mut buffer = memory.raw_mut();
+        self.inner.comm.check_memory("handle_mem", &buffer)?;
+        let aligned = (buffer.ptr as usize).is_multiple_of(HANDLE_MEM_ALIGNMENT);
+        if buffer.ptr.is_null() || buffer.bytes < needed || !aligned {
+            return Err(Error::Invalid {
+                argument: "handle_mem",
+                rule: "handle memory has the queried size and an alignment of 256 bytes",
+                expected: format!("{needed} bytes at a multiple of {HANDLE_MEM_ALIGNMENT}"),
+                found: format!("{} bytes at {:p}", buffer.bytes, buffer.ptr),
+                scope: Scope::Local,
+            });
+        }
+        buffer.data_type = DataType::Uint8;
+        let shape = Shape::new(&[buffer.bytes]).unwrap_or_default();
+        Ok(View { buffer, shape })
+    }
+}
+
+/// A captured graph replays addresses, and making a handle allocates.
+fn refuse_capture(group: &Inner, stream: Stream<'_>) -> Result<()> {
+    if stream.is_capturing(&group.comm)? {
+        return Err(Error::Invalid {
+            argument: "stream",
+            rule: "handles are not made inside a graph capture",
+            expected: "a stream that is not being captured".into(),
+            found: "a capturing stream".into(),
+            scope: Scope::Local,
+        });
+    }
+    Ok(())
+}

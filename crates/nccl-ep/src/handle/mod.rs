@@ -1,0 +1,109 @@
+//! Handles: the routing of one step, and what it needs in memory.
+
+mod create;
+mod info;
+mod state;
+mod update;
+
+use std::fmt;
+use std::sync::Arc;
+
+use nccl_ep_sys::ncclEpHandle_t;
+use nccl_ext_core::{DeviceBufferMut, Result};
+
+pub(crate) use info::InfoDescriptors;
+pub use state::{HandleSnapshot, HandleState};
+
+use crate::config::HandleConfig;
+use crate::enums::Layout;
+use crate::group::Inner;
+use crate::rules::tensors::Place;
+
+/// Memory for a handle that the caller gives: bytes, aligned to 256.
+pub type HandleMemory = Box<dyn DeviceBufferMut + Send + Sync>;
+
+/// Routing state of a group, for one layout and top-k.
+///
+/// [`update`](Self::update) gives it the routing of a step. Dropping it is local.
+#[doc(alias = "ncclEpHandle_t")]
+pub struct Handle {
+    pub(crate) group: Arc<Inner>,
+    pub(crate) raw: ncclEpHandle_t,
+    pub(crate) place: Place,
+    pub(crate) topk: u64,
+    pub(crate) id: usize,
+    layout: Layout,
+    config: HandleConfig,
+    /// Of the last update.
+    state: Option<HandleState>,
+    /// Where ids are copied to for [`Validation::Data`](crate::Validation::Data); empty without.
+    ids: Vec<u8>,
+    /// Kept as long as the native handle, which borrows it.
+    memory: Option<HandleMemory>,
+}
+
+// SAFETY: the library's handle is not tied to a thread; every native call on it holds the
+// communicator's lock.
+unsafe impl Send for Handle {}
+// SAFETY: as above; `&Handle` offers no native call.
+unsafe impl Sync for Handle {}
+
+impl Handle {
+    pub(crate) fn place_is_ht(&self) -> bool {
+        matches!(self.place, Place::HtFlat | Place::HtExpertMajor)
+    }
+
+    /// The layout it was made for.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Experts each token is sent to.
+    #[must_use]
+    pub fn num_topk(&self) -> usize {
+        self.topk as usize
+    }
+
+    /// Frees the native handle and gives back the caller's memory. Local.
+    ///
+    /// # Errors
+    /// What the library reports.
+    #[doc(alias = "ncclEpHandleDestroy")]
+    pub fn destroy(mut self) -> Result<Option<HandleMemory>> {
+        self.free()?;
+        Ok(self.memory.take())
+    }
+
+    fn free(&mut self) -> Result<()> {
+        let raw = std::mem::replace(&mut self.raw, core::ptr::null_mut());
+        if raw.is_null() {
+            return Ok(());
+        }
+        let _device = self.group.comm.activate()?;
+        let _calls = self.group.comm.lock();
+        // SAFETY: a live handle of a live group, given up here. Library memory is freed by a
+        // synchronising free, the caller's by its owner after enqueued work.
+        unsafe {
+            let function = self.group.api.ncclEpHandleDestroy;
+            self.group.call("ncclEpHandleDestroy", function, (raw,))
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if let Err(error) = self.free() {
+            tracing::error!(%error, "an EP handle was leaked");
+        }
+    }
+}
+
+impl fmt::Debug for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Handle")
+            .field("layout", &self.layout)
+            .field("topk", &self.topk)
+            .finish_non_exhaustive()
+    }
+}

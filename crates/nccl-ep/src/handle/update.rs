@@ -1,0 +1,183 @@
+//! Giving a handle the routing of a step.
+
+use std::sync::Arc;
+
+use nccl_ext_core::{DeviceBuffer, Refused, Result, Stream};
+
+use super::Handle;
+use super::info::InfoDescriptors;
+use super::state::HandleState;
+use crate::args::{LayoutInfo, view_mut};
+use crate::enums::{PassDir, Validation};
+use crate::rules;
+use crate::rules::call::{self, Facts};
+use crate::rules::data;
+use crate::rules::tensors::{self, Call, Place, Sizes, Slot};
+use crate::step::{Indices, Step};
+use crate::tensor::{Descriptor, Tensor, View};
+
+impl Handle {
+    /// Gives the handle the routing of the next step: `topk_idx` is `[tokens, top-k]` of int32 or
+    /// int64 global expert ids, negative for no expert.
+    ///
+    /// The step borrows handle and indices, which must stay as they are until its last combine.
+    /// HT: every rank calls it, and `layout_info` may ask for counters. LL: local.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when a rule is broken, [`Error::Diverged`], and what the library reports.
+    #[doc(alias = "ncclEpUpdateHandle")]
+    pub fn update<'a>(
+        &'a mut self,
+        topk_idx: Tensor<'a>,
+        layout_info: Option<&mut LayoutInfo<'_>>,
+        stream: Stream<'_>,
+    ) -> Result<Step<'a>> {
+        let tokens = self.native_update(topk_idx.view(), layout_info, stream)?;
+        Ok(Step::new(self, tokens, Indices::borrowed()))
+    }
+
+    /// As [`update`](Self::update) with shared indices: the step owns the handle and a share of
+    /// the indices, so it can live in a struct. [`Step::into_handle`] gives the handle back.
+    ///
+    /// # Errors
+    /// As [`update`](Self::update), with the handle.
+    pub fn update_shared<B>(
+        mut self,
+        topk_idx: Arc<B>,
+        shape: [usize; 2],
+        layout_info: Option<&mut LayoutInfo<'_>>,
+        stream: Stream<'_>,
+    ) -> Result<Step<'static, Self>, Refused<Self>>
+    where
+        B: DeviceBuffer + Send + Sync + 'static,
+    {
+        let tokens = Tensor::new(&*topk_idx, &shape)
+            .and_then(|tensor| self.native_update(tensor.view(), layout_info, stream));
+        match tokens {
+            Ok(tokens) => Ok(Step::new(self, tokens, Indices::shared(topk_idx))),
+            Err(error) => Err(Refused::kept(error, self)),
+        }
+    }
+
+    pub(super) fn native_update(
+        &mut self,
+        topk_idx: &View,
+        layout_info: Option<&mut LayoutInfo<'_>>,
+        stream: Stream<'_>,
+    ) -> Result<usize> {
+        self.group.in_step()?;
+        self.group.close_round(self.id);
+        let tokens = self.check_update(topk_idx, layout_info.as_deref());
+        let tokens = self.settle_update(tokens)?;
+        let checked = self.check_ids(topk_idx, stream);
+        self.settle_update(checked)?;
+        self.state = None; // until the library has prepared the new one
+        let mut descriptor = Descriptor::empty();
+        let mut info = InfoDescriptors::empty();
+        // Low latency takes layout information at dispatch only (EP 3.5.1).
+        let info = info.bind(layout_info.filter(|_| self.place_is_ht()));
+        let device = self.group.comm.activate();
+        let _device = self.settle_update(device)?;
+        let calls = self.group.comm.lock();
+        // SAFETY: the handle lives, all pointers outlive the call, the tensors passed the rules and
+        // their memory stays valid until enqueued work is done.
+        let updated = unsafe {
+            let topk_idx = descriptor.bind(Some(topk_idx)).cast_const();
+            self.group.call(
+                "ncclEpUpdateHandle",
+                self.group.api.ncclEpUpdateHandle,
+                (self.raw, topk_idx, info, stream.as_raw()),
+            )
+        };
+        drop(calls);
+        self.settle_update(updated)?;
+        self.note_update(topk_idx, tokens);
+        Ok(tokens)
+    }
+
+    /// Remembers what handle memory does not hold.
+    pub(super) fn note_update(&mut self, topk_idx: &View, num_tokens: usize) {
+        let (num_topk, topk_idx_datatype) = (self.topk as usize, topk_idx.data_type());
+        self.state = Some(HandleState { num_tokens, num_topk, topk_idx_datatype });
+    }
+
+    /// The rules of an update; gives the number of tokens.
+    pub(super) fn check_update(
+        &self,
+        topk_idx: &View,
+        info: Option<&LayoutInfo<'_>>,
+    ) -> Result<usize> {
+        let geometry = &self.group.geometry;
+        let counters = info.map(|info| {
+            [
+                view_mut(&info.expert_counters),
+                view_mut(&info.expert_offsets),
+                view_mut(&info.recv_total_counter),
+                view_mut(&info.src_rank_counters),
+            ]
+        });
+        let [expert_counters, expert_offsets, recv_total, src_rank] = counters.unwrap_or_default();
+        let sizes = Sizes {
+            geometry,
+            topk: self.topk,
+            tokens: 0,
+            hidden: 0,
+            token_type: topk_idx.data_type(),
+            out_rows: 0,
+            step_rows: 0,
+        };
+        tensors::check(Call::Update, self.place, &self.group, &sizes, |slot| match slot {
+            Slot::TopkIdx => Some(topk_idx),
+            Slot::LiExpertCounters => expert_counters,
+            Slot::LiExpertOffsets => expert_offsets,
+            Slot::LiRecvTotal => recv_total,
+            Slot::LiSrcRankCounters => src_rank,
+            _ => None,
+        })?;
+        // Flat counters are written by a kernel of their own (EP 3.5.2).
+        let em = self.place == Place::HtExpertMajor;
+        let facts = Facts {
+            geometry,
+            place: self.place,
+            pass: PassDir::Fwd,
+            topk: self.topk,
+            rows: Some(topk_idx),
+            out_tokens: None,
+            out_weights: None,
+            counters: [expert_counters.filter(|_| em), expert_offsets, recv_total],
+        };
+        rules::check(call::UPDATE, |broken| broken(&facts))?;
+        Ok(topk_idx.shape.first().copied().unwrap_or(0))
+    }
+
+    /// The rules of what the indices say, where the group validates data.
+    pub(super) fn check_ids(&mut self, topk_idx: &View, stream: Stream<'_>) -> Result<()> {
+        if self.group.validation != Validation::Data || topk_idx.shape.contains(&0) {
+            return Ok(());
+        }
+        let group = &self.group;
+        let size = topk_idx.data_type().size();
+        let bytes = topk_idx.shape.elements().unwrap_or(0).saturating_mul(size);
+        let bytes: &[u8] = if group.comm.backend().memory().is_synchronous() {
+            // SAFETY: a tensor lies inside its buffer, which is borrowed, and host memory.
+            unsafe { std::slice::from_raw_parts(topk_idx.buffer.ptr.cast(), bytes) }
+        } else {
+            let copy = self.ids.get_mut(..bytes).unwrap_or_default();
+            // SAFETY: the tensor holds the bytes, and its buffer is borrowed.
+            unsafe { group.comm.copy_to_host(topk_idx.buffer.ptr, copy, stream)? };
+            copy
+        };
+        let facts = data::Facts {
+            geometry: &group.geometry,
+            place: self.place,
+            topk: self.topk as usize,
+            ids: data::Ids { bytes, wide: size == 8 },
+        };
+        rules::check(data::DATA, |broken| broken(&facts))
+    }
+
+    /// An HT update is a collective, an LL update is not.
+    pub(super) fn settle_update<T>(&self, result: Result<T>) -> Result<T> {
+        if self.place_is_ht() { self.group.collective(result) } else { result }
+    }
+}

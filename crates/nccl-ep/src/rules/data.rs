@@ -1,0 +1,139 @@
+//! Rules of what routing indices say, for [`Validation::Data`](crate::Validation::Data).
+
+use super::rules;
+use super::tensors::Place;
+use crate::geometry::{EmMode, Geometry};
+
+/// Routing indices on the host, `[tokens, top-k]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Ids<'a> {
+    /// Native-endian integers, not necessarily aligned.
+    pub(crate) bytes: &'a [u8],
+    /// Whether they are 64 bits wide, else 32.
+    pub(crate) wide: bool,
+}
+
+impl<'a> Ids<'a> {
+    fn iter(self) -> impl Iterator<Item = i64> + 'a {
+        self.bytes.chunks_exact(if self.wide { 8 } else { 4 }).map(|id| match *id {
+            [a, b, c, d] => i32::from_ne_bytes([a, b, c, d]).into(),
+            [a, b, c, d, e, f, g, h] => i64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+            _ => -1,
+        })
+    }
+}
+
+/// What these rules look at.
+pub(crate) struct Facts<'a> {
+    pub(crate) geometry: &'a Geometry,
+    pub(crate) place: Place,
+    pub(crate) topk: usize,
+    pub(crate) ids: Ids<'a>,
+}
+
+/// An id and where it stands.
+struct At {
+    index: usize,
+    id: i64,
+    topk: usize,
+}
+
+impl std::fmt::Display for At {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (token, choice) = (self.index / self.topk, self.index % self.topk);
+        write!(f, "{} as choice {choice} of token {token}", self.id)
+    }
+}
+
+impl Facts<'_> {
+    fn ll(&self) -> bool {
+        matches!(self.place, Place::LlExpertMajor | Place::LlRankMajor)
+    }
+
+    fn first(&self, wrong: impl Fn(i64) -> bool) -> Option<At> {
+        let topk = self.topk.max(1);
+        let found = self.ids.iter().enumerate().find(|(_, id)| wrong(*id));
+        found.map(|(index, id)| At { index, id, topk })
+    }
+
+    fn experts(&self) -> i64 {
+        i64::try_from(self.geometry.experts).unwrap_or(i64::MAX)
+    }
+
+    fn too_large(&self) -> Option<At> {
+        self.first(|id| id >= self.experts())
+    }
+
+    /// The lowest id that low latency takes for none: lower ones alias an expert in 16 bits.
+    fn lowest(&self) -> i64 {
+        self.experts() - 65536
+    }
+
+    fn too_small(&self) -> Option<At> {
+        self.first(|id| id < self.lowest())
+    }
+
+    /// The first id that stands earlier in its row too. Rows are short, so pairs are compared.
+    fn twice(&self) -> Option<At> {
+        let topk = self.topk.max(1);
+        let width = if self.ids.wide { 8 } else { 4 };
+        let rows = self.ids.bytes.chunks_exact(topk * width).enumerate();
+        for (token, row) in rows {
+            let row = Ids { bytes: row, wide: self.ids.wide };
+            for (choice, id) in row.iter().enumerate() {
+                if id >= 0 && row.iter().take(choice).any(|earlier| earlier == id) {
+                    return Some(At { index: token * topk + choice, id, topk });
+                }
+            }
+        }
+        None
+    }
+
+    /// The first token with more than eight different experts on one rank.
+    fn crowded(&self) -> Option<usize> {
+        let local = i64::try_from(self.geometry.local_experts).unwrap_or(i64::MAX).max(1);
+        let width = if self.ids.wide { 8 } else { 4 };
+        let rows = self.ids.bytes.chunks_exact(self.topk.max(1) * width);
+        rows.enumerate().find_map(|(token, row)| {
+            let row = Ids { bytes: row, wide: self.ids.wide };
+            let new = |choice: usize, id: i64| row.iter().take(choice).all(|seen| seen != id);
+            let crowded = row.iter().any(|id| {
+                let same_rank = row.iter().enumerate().filter(|(choice, other)| {
+                    *other >= 0 && *other / local == id / local && new(*choice, *other)
+                });
+                id >= 0 && same_rank.count() > 8
+            });
+            crowded.then_some(token)
+        })
+    }
+}
+
+fn shown(at: Option<At>) -> String {
+    at.map_or_else(String::new, |at| at.to_string())
+}
+
+rules! {
+    /// Checked by update, after its other rules, when the group validates data.
+    DATA over Facts {
+        "data.expert-exists" on "topk_idx": "an id is an expert of the model, or negative for none"
+            ("EP 2.6", Local)
+            |f| f.too_large().is_some()
+                => (format!("ids below {}", f.experts()), shown(f.too_large()));
+        "data.ll-negative" on "topk_idx":
+            "low latency carries ids in 16 bits, where lower ones alias an expert"
+            ("EP 4.16", Local)
+            |f| f.ll() && f.too_small().is_some()
+                => (format!("-1 for none, at least {}", f.lowest()), shown(f.too_small()));
+        "data.ll-em-twice" on "topk_idx":
+            "low-latency expert-major has room for each expert once a token" ("EP 4.2", Local)
+            |f| f.place == Place::LlExpertMajor && f.twice().is_some()
+                => ("different experts in a row", shown(f.twice()));
+        "data.em-crowded" on "topk_idx":
+            "the duplicating expert-major mode adds up at most 8 experts of a token on one rank"
+            ("EP 4.8.1", Local)
+            |f| f.place == Place::HtExpertMajor && f.geometry.em_mode == EmMode::LocalDup
+                && f.crowded().is_some()
+                => ("at most 8 experts of one rank in a row",
+                    format!("more for token {}", f.crowded().unwrap_or(0)));
+    }
+}

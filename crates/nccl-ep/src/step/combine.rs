@@ -1,0 +1,93 @@
+//! Bringing expert outputs back.
+
+use nccl_ep_sys::{VersionedStruct, ncclEpCombineInputs_t, ncclEpCombineOutputs_t};
+use nccl_ext_core::binding::BindingStruct;
+use nccl_ext_core::{Result, Stream};
+
+use super::sizes;
+use super::stage::Stage;
+use crate::args::{CombineInputs, CombineOutputs, view, view_mut};
+use crate::config::CombineConfig;
+use crate::handle::Handle;
+use crate::rules;
+use crate::rules::call::{self, Facts};
+use crate::rules::tensors::{self, Call, Slot};
+use crate::tensor::Descriptor;
+
+pub(super) struct CombineCall<'c> {
+    pub(super) handle: &'c Handle,
+    pub(super) tokens: usize,
+    pub(super) step_rows: u64,
+    pub(super) inputs: &'c CombineInputs<'c>,
+    pub(super) outputs: &'c CombineOutputs<'c>,
+    pub(super) config: &'c CombineConfig,
+}
+
+impl CombineCall<'_> {
+    pub(super) fn check(&self) -> Result<()> {
+        let Self { handle, inputs, outputs, config, .. } = *self;
+        let rows = inputs.tokens.view();
+        let out_tokens = outputs.tokens.view();
+        let sizes = sizes(handle, self.tokens, rows, 0, self.step_rows);
+        let in_weights = view(&inputs.topk_weights);
+        let routing_weights = view(&inputs.routing_weights);
+        let out_weights = view_mut(&outputs.topk_weights);
+        let call = Call::Combine(config.pass_direction);
+        tensors::check(call, handle.place, &handle.group, &sizes, |slot| match slot {
+            Slot::InTokens => Some(rows),
+            Slot::InWeights => in_weights,
+            Slot::RoutingWeights => routing_weights,
+            Slot::OutTokens => Some(out_tokens),
+            Slot::OutWeights => out_weights,
+            _ => None,
+        })?;
+        let facts = Facts {
+            geometry: &handle.group.geometry,
+            place: handle.place,
+            pass: config.pass_direction,
+            topk: handle.topk,
+            rows: Some(rows),
+            out_tokens: None,
+            out_weights: None,
+            counters: [None; 3],
+        };
+        rules::check(call::COMBINE, |broken| broken(&facts))
+    }
+
+    pub(super) fn run<S: Stage>(&self, stream: Stream<'_>, stage: S) -> Result<S::Output> {
+        let Self { handle, inputs, outputs, config, .. } = *self;
+        let group = &handle.group;
+        let mut tensors: [Descriptor; 4] = std::array::from_fn(|_| Descriptor::empty());
+        let [tokens, in_weights, out_tokens, weights] = &mut tensors;
+        let mut raw_inputs = ncclEpCombineInputs_t::init();
+        raw_inputs.tokens = tokens.bind(Some(inputs.tokens.view()));
+        raw_inputs.topk_weights = in_weights.bind(view(&inputs.topk_weights));
+        let mut raw_outputs = ncclEpCombineOutputs_t::init();
+        raw_outputs.tokens = out_tokens.bind(Some(outputs.tokens.view()));
+        // Low-latency expert-major reads its routing weights through an output's name (EP 4.4.1).
+        let routing = view(&inputs.routing_weights).or(view_mut(&outputs.topk_weights));
+        raw_outputs.topk_weights = weights.bind(routing);
+        let mut raw_config = config.to_raw();
+        raw_config.send_only = S::SEND_ONLY;
+        let device = group.comm.activate()?;
+        let calls = group.comm.lock();
+        // SAFETY: as in `DispatchCall::run`. The library only reads the routing weights, so a
+        // shared borrow behind the output's pointer is enough.
+        let sent = unsafe {
+            group.call(
+                "ncclEpCombine",
+                group.api.ncclEpCombine,
+                (
+                    handle.raw,
+                    &raw const raw_inputs,
+                    &raw const raw_outputs,
+                    &raw const raw_config,
+                    stream.as_raw(),
+                ),
+            )
+        };
+        drop((calls, device));
+        // As in `DispatchCall::run`, the descriptors above stay until the second half is done.
+        sent.and_then(|()| stage.finish(handle, stream))
+    }
+}

@@ -1,0 +1,245 @@
+//! Steps: one routing, dispatched and combined.
+
+mod combine;
+mod dispatch;
+mod stage;
+
+use std::borrow::BorrowMut;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use nccl_ext_core::{DataType, DeviceBuffer, Error, Result, Scope, Stream};
+
+use self::combine::CombineCall;
+use self::dispatch::DispatchCall;
+use self::stage::{Stage, Staged, Whole};
+use crate::args::{CombineInputs, CombineOutputs, DispatchInputs, DispatchOutputs, LayoutInfo};
+use crate::config::{CombineConfig, DispatchConfig};
+use crate::group::Round;
+use crate::handle::Handle;
+use crate::rules::tensors::Sizes;
+use crate::tensor::View;
+
+/// What keeps the routing indices alive.
+pub(crate) struct Indices<'a> {
+    _shared: Option<Arc<dyn DeviceBuffer + Send + Sync>>,
+    _borrowed: PhantomData<&'a ()>,
+}
+
+impl Indices<'_> {
+    pub(crate) fn borrowed() -> Self {
+        Self { _shared: None, _borrowed: PhantomData }
+    }
+
+    pub(crate) fn shared(indices: Arc<dyn DeviceBuffer + Send + Sync>) -> Self {
+        Self { _shared: Some(indices), _borrowed: PhantomData }
+    }
+}
+
+/// A handle with the routing of one step: what [`Handle::update`] gives.
+///
+/// `dispatch` sends each token to its experts' ranks, `combine` brings the results back. The
+/// handle and the routing indices stay borrowed until the step ends: low-latency kernels read the
+/// indices in both calls. `H` is `&mut Handle`, or `Handle` for a step that owns it.
+pub struct Step<'a, H: BorrowMut<Handle> = &'a mut Handle> {
+    handle: H,
+    tokens: usize,
+    /// Rows that the dispatch of this step was given.
+    dispatched: Option<u64>,
+    round: Option<Round>,
+    _indices: Indices<'a>,
+}
+
+impl Step<'_, Handle> {
+    /// Ends the step and gives its handle back.
+    #[must_use]
+    pub fn into_handle(self) -> Handle {
+        self.handle
+    }
+}
+
+impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
+    pub(crate) fn new(handle: H, tokens: usize, indices: Indices<'a>) -> Self {
+        Self { handle, tokens, dispatched: None, round: None, _indices: indices }
+    }
+
+    /// Tokens that this rank dispatches in this step.
+    #[must_use]
+    pub fn tokens(&self) -> usize {
+        self.tokens
+    }
+
+    /// The handle, for what it can be asked.
+    #[must_use]
+    pub fn handle(&self) -> &Handle {
+        self.handle.borrow()
+    }
+
+    /// Sends this rank's tokens and receives those of its experts. Every rank calls it.
+    ///
+    /// `layout_info` is for low latency: expert-major requires `expert_counters` (`[local
+    /// experts]` int32), rank-major takes `src_rank_counters`; HT uses `recv_topk_idx_kind`
+    /// alone. Rows at and beyond the counts stay as they were.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when a rule is broken, [`Error::Busy`] while another handle's
+    /// low-latency round is open, [`Error::Diverged`], and what the library reports.
+    #[doc(alias = "ncclEpDispatch")]
+    pub fn dispatch(
+        &mut self,
+        inputs: &DispatchInputs<'_>,
+        outputs: &mut DispatchOutputs<'_>,
+        layout_info: Option<&mut LayoutInfo<'_>>,
+        config: &DispatchConfig,
+        stream: Stream<'_>,
+    ) -> Result<()> {
+        self.dispatch_around(inputs, outputs, layout_info, config, stream, Whole)
+    }
+
+    /// As [`dispatch`](Self::dispatch) in two halves: sends, runs `overlap`, then waits for what
+    /// the peers sent. The outputs hold their rows when the stream has passed it.
+    ///
+    /// While `overlap` runs nothing else of the group can be called: this step is borrowed, and
+    /// other handles of a low-latency group are `Busy`. A panic in `overlap` passes through after
+    /// the second half, since the peers wait for it. High throughput does all of it in the first
+    /// half.
+    ///
+    /// # Errors
+    /// As [`dispatch`](Self::dispatch), for either half.
+    #[doc(alias = "ncclEpComplete")]
+    pub fn staged_dispatch<T>(
+        &mut self,
+        inputs: &DispatchInputs<'_>,
+        outputs: &mut DispatchOutputs<'_>,
+        layout_info: Option<&mut LayoutInfo<'_>>,
+        config: &DispatchConfig,
+        stream: Stream<'_>,
+        overlap: impl FnOnce() -> T,
+    ) -> Result<T> {
+        self.dispatch_around(inputs, outputs, layout_info, config, stream, Staged(overlap))
+    }
+
+    fn dispatch_around<S: Stage>(
+        &mut self,
+        inputs: &DispatchInputs<'_>,
+        outputs: &mut DispatchOutputs<'_>,
+        layout_info: Option<&mut LayoutInfo<'_>>,
+        config: &DispatchConfig,
+        stream: Stream<'_>,
+        stage: S,
+    ) -> Result<S::Output> {
+        let handle = self.handle.borrow();
+        let group = &handle.group;
+        group.in_step()?;
+        let round = open_round(handle, &self.round)?;
+        let call = DispatchCall { handle, tokens: self.tokens, inputs, outputs, config };
+        let rows = group.collective(call.check(layout_info.as_deref(), stream))?;
+        let output = group.collective(call.run(layout_info, stream, stage))?;
+        self.round = round.or_else(|| self.round.take());
+        self.dispatched = Some(rows);
+        Ok(output)
+    }
+
+    /// Brings expert outputs back to their tokens and adds them up. Every rank calls it.
+    ///
+    /// # Errors
+    /// As [`dispatch`](Self::dispatch); [`Error::Invalid`] for a low-latency combine without a
+    /// dispatch in this step, since the library would read slots that nobody wrote.
+    #[doc(alias = "ncclEpCombine")]
+    pub fn combine(
+        &mut self,
+        inputs: &CombineInputs<'_>,
+        outputs: &mut CombineOutputs<'_>,
+        config: &CombineConfig,
+        stream: Stream<'_>,
+    ) -> Result<()> {
+        self.combine_around(inputs, outputs, config, stream, Whole)
+    }
+
+    /// As [`combine`](Self::combine) in two halves; see [`staged_dispatch`](Self::staged_dispatch).
+    ///
+    /// # Errors
+    /// As [`combine`](Self::combine), for either half.
+    #[doc(alias = "ncclEpComplete")]
+    pub fn staged_combine<T>(
+        &mut self,
+        inputs: &CombineInputs<'_>,
+        outputs: &mut CombineOutputs<'_>,
+        config: &CombineConfig,
+        stream: Stream<'_>,
+        overlap: impl FnOnce() -> T,
+    ) -> Result<T> {
+        self.combine_around(inputs, outputs, config, stream, Staged(overlap))
+    }
+
+    fn combine_around<S: Stage>(
+        &mut self,
+        inputs: &CombineInputs<'_>,
+        outputs: &mut CombineOutputs<'_>,
+        config: &CombineConfig,
+        stream: Stream<'_>,
+        stage: S,
+    ) -> Result<S::Output> {
+        let handle = self.handle.borrow();
+        let group = &handle.group;
+        group.in_step()?;
+        let _round = open_round(handle, &self.round)?;
+        if !handle.place_is_ht() && self.dispatched.is_none() {
+            return Err(Error::Invalid {
+                argument: "step",
+                rule: "a low-latency combine returns what a dispatch of the step brought",
+                expected: "a dispatch before it".into(),
+                found: "none".into(),
+                scope: Scope::Uniform,
+            });
+        }
+        let step_rows = self.dispatched.unwrap_or(group.geometry.max_recv);
+        let call = CombineCall { handle, tokens: self.tokens, step_rows, inputs, outputs, config };
+        group.collective(call.check())?;
+        let output = group.collective(call.run(stream, stage))?;
+        self.round = None;
+        Ok(output)
+    }
+}
+
+/// Opens a low-latency round unless this step has one. High throughput has no rounds.
+fn open_round(handle: &Handle, own: &Option<Round>) -> Result<Option<Round>> {
+    if handle.place_is_ht() || own.is_some() {
+        return Ok(None);
+    }
+    handle.group.open_round(handle.id).map(Some)
+}
+
+impl<H: BorrowMut<Handle>> fmt::Debug for Step<'_, H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Step")
+            .field("handle", self.handle.borrow())
+            .field("tokens", &self.tokens)
+            .field("dispatched", &self.dispatched.is_some())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Width, type and rows of a call's token tensors.
+fn sizes<'f>(
+    handle: &'f Handle,
+    tokens: usize,
+    rows: &View,
+    out_rows: u64,
+    step_rows: u64,
+) -> Sizes<'f> {
+    Sizes {
+        geometry: &handle.group.geometry,
+        topk: handle.topk,
+        tokens: tokens as u64,
+        hidden: rows.shape.last().map_or(0, |extent| *extent as u64),
+        token_type: match rows.data_type() {
+            // Anything else is refused by the input's own row.
+            data_type @ (DataType::Bfloat16 | DataType::Float16 | DataType::Float32) => data_type,
+            _ => DataType::Bfloat16,
+        },
+        out_rows,
+        step_rows,
+    }
+}

@@ -1,0 +1,118 @@
+//! Workspaces and handle memory from the application's allocator, on the CPU backend.
+
+mod cpu;
+
+use core::ffi::c_void;
+use std::alloc::{Layout as Memory, alloc, dealloc};
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex};
+
+use cpu::{G2, on_ranks, outcomes};
+use nccl_ep::{DeviceAllocator, Error, Group, HandleConfig, Layout, TopK};
+
+/// Counts what it gave and got back; refuses or panics when told to.
+#[derive(Default)]
+struct Counting {
+    live: Mutex<HashMap<usize, usize>>,
+    given: Mutex<Vec<usize>>,
+    refuse: bool,
+    panic: bool,
+}
+
+fn memory(bytes: usize) -> Memory {
+    Memory::from_size_align(bytes.max(1), 256).unwrap()
+}
+
+// SAFETY: memory of the host's, which is the CPU backend's device, of size and alignment asked for.
+unsafe impl DeviceAllocator for Counting {
+    fn allocate(&self, bytes: usize) -> Option<NonNull<c_void>> {
+        assert!(!self.panic, "the allocator breaks");
+        if self.refuse {
+            return None;
+        }
+        // SAFETY: the size is not zero.
+        let pointer = NonNull::new(unsafe { alloc(memory(bytes)) })?;
+        self.given.lock().unwrap().push(bytes);
+        self.live.lock().unwrap().insert(pointer.as_ptr() as usize, bytes);
+        Some(pointer.cast())
+    }
+
+    unsafe fn free(&self, pointer: NonNull<c_void>) {
+        let bytes = self.live.lock().unwrap().remove(&(pointer.as_ptr() as usize)).unwrap();
+        // SAFETY: it came from `allocate` with this size.
+        unsafe { dealloc(pointer.as_ptr().cast(), memory(bytes)) };
+    }
+}
+
+/// EP 2.1 #29: what creation asks for, in order; and every block comes back.
+#[test]
+fn everything_given_comes_back() {
+    on_ranks(2, |comm| {
+        let allocator = Arc::new(Counting::default());
+        let group = Group::create_with_allocator(&comm, &G2::ll(), allocator.clone())?;
+        assert_eq!(*allocator.given.lock().unwrap(), [32 << 20]);
+        group.destroy()?;
+        assert!(allocator.live.lock().unwrap().is_empty());
+
+        let allocator = Arc::new(Counting::default());
+        let group = Group::create_with_allocator(&comm, &G2::ht(), allocator.clone())?;
+        // The routing bitmap: 2 ranks x 4 tokens x 1 byte for 4 experts.
+        assert_eq!(*allocator.given.lock().unwrap(), [32 << 20, 32, 8]);
+        let handle = group.init_handle(Layout::Flat, &HandleConfig::new(), TopK::N(2), None)?;
+        assert_eq!(allocator.given.lock().unwrap().len(), 4, "handle memory");
+        handle.destroy()?;
+        assert_eq!(allocator.live.lock().unwrap().len(), 3);
+        group.destroy()?;
+        assert!(allocator.live.lock().unwrap().is_empty());
+        assert_eq!(Arc::strong_count(&allocator), 1, "the group let go of it");
+        Ok(())
+    });
+}
+
+/// E15: a refusal or a panic is an error on the rank, and does not unwind through C.
+#[test]
+fn e15_an_allocator_that_refuses_or_panics() {
+    for panic in [false, true] {
+        let results = outcomes(2, |comm| {
+            let allocator = Counting { refuse: !panic, panic, ..Counting::default() };
+            Group::create_with_allocator(&comm, &G2::ll(), Arc::new(allocator)).map(drop)
+        });
+        for result in results {
+            let text = match result {
+                Err(nccl_ext_cpu::RankFailure::Error(error)) => error.to_string(),
+                other => panic!("{other:?}"),
+            };
+            assert!(text.contains("alloc_fn"), "{text}");
+        }
+    }
+}
+
+/// E15 at handle creation, where the group lives on.
+#[test]
+fn e15_handle_memory_that_cannot_be_had() {
+    #[derive(Default)]
+    struct Small(Counting);
+    // SAFETY: as `Counting`.
+    unsafe impl DeviceAllocator for Small {
+        fn allocate(&self, bytes: usize) -> Option<NonNull<c_void>> {
+            let handle = self.0.given.lock().unwrap().len() == 3;
+            if handle { None } else { self.0.allocate(bytes) }
+        }
+
+        unsafe fn free(&self, pointer: NonNull<c_void>) {
+            // SAFETY: the caller's contract.
+            unsafe { self.0.free(pointer) };
+        }
+    }
+    on_ranks(2, |comm| {
+        let allocator = Arc::new(Small::default());
+        let group = Group::create_with_allocator(&comm, &G2::ht(), allocator.clone())?;
+        let made = group.init_handle(Layout::Flat, &HandleConfig::new(), TopK::N(2), None);
+        let error = made.map(drop).unwrap_err();
+        assert!(matches!(error, Error::Native { .. }), "{error:?}");
+        group.destroy()?;
+        assert!(allocator.0.live.lock().unwrap().is_empty());
+        Ok(())
+    });
+}

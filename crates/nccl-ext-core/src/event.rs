@@ -1,0 +1,143 @@
+//! Points in a stream's work, and the time between two of them.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::backend::MemorySpace;
+use crate::comm::Comm;
+use crate::driver::{self, CuEvent};
+use crate::error::{Error, Result, Scope};
+use crate::stream::Stream;
+
+/// A point in a stream's work, for timing.
+///
+/// On host backends, which finish every call before it returns, it is the time of
+/// [`record`](Self::record).
+#[doc(alias = "CUevent")]
+pub struct Event {
+    point: Point,
+    comm: Comm,
+}
+
+enum Point {
+    Host(Option<Instant>),
+    Device(CuEvent),
+}
+
+// SAFETY: CUDA events may be used from any thread.
+unsafe impl Send for Event {}
+// SAFETY: as above; the driver locks inside.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// Makes an event that is not recorded yet.
+    ///
+    /// # Errors
+    /// What the driver reports, [`Error::Unsupported`] without the driver function.
+    #[doc(alias = "cuEventCreate")]
+    pub fn new(comm: &Comm) -> Result<Self> {
+        const NAME: &str = "cuEventCreate";
+        let backend = comm.backend();
+        if backend.memory() == MemorySpace::Host {
+            return Ok(Self { point: Point::Host(None), comm: comm.clone() });
+        }
+        let _device = comm.activate()?;
+        let call = driver::required(backend, backend.driver().event_create, NAME)?;
+        let mut raw = core::ptr::null_mut();
+        // SAFETY: `raw` outlives the call; 0 asks for an event that keeps time.
+        driver::check(backend, NAME, unsafe { call(&mut raw, 0) })?;
+        Ok(Self { point: Point::Device(raw), comm: comm.clone() })
+    }
+
+    /// Marks the end of what is enqueued on the stream so far.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    #[doc(alias = "cuEventRecord")]
+    pub fn record(&mut self, stream: Stream<'_>) -> Result<()> {
+        const NAME: &str = "cuEventRecord";
+        let raw = match &mut self.point {
+            Point::Host(time) => {
+                *time = Some(Instant::now());
+                return Ok(());
+            }
+            Point::Device(raw) => *raw,
+        };
+        let backend = self.comm.backend();
+        let _device = self.comm.activate()?;
+        let call = driver::required(backend, backend.driver().event_record, NAME)?;
+        // SAFETY: the event was made here, the stream lives by the contract of its maker.
+        driver::check(backend, NAME, unsafe { call(raw, stream.as_raw()) })
+    }
+
+    /// Waits until the work before the event has run. Returns at once when it was never recorded.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new), and [`Error::Driver`] when the work failed.
+    #[doc(alias = "cuEventSynchronize")]
+    pub fn synchronize(&self) -> Result<()> {
+        const NAME: &str = "cuEventSynchronize";
+        let Point::Device(raw) = self.point else { return Ok(()) };
+        let backend = self.comm.backend();
+        let _device = self.comm.activate()?;
+        let call = driver::required(backend, backend.driver().event_synchronize, NAME)?;
+        // SAFETY: the event was made here.
+        driver::check(backend, NAME, unsafe { call(raw) })
+    }
+
+    /// Waits for this event, then gives the time from `start` to it, to about half a microsecond.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the two are of different backends or, on a host backend, one was
+    /// never recorded; otherwise what the driver reports.
+    #[doc(alias = "cuEventElapsedTime")]
+    pub fn elapsed_since(&self, start: &Self) -> Result<Duration> {
+        const NAME: &str = "cuEventElapsedTime";
+        match (&self.point, &start.point) {
+            (Point::Host(Some(end)), Point::Host(Some(start))) => {
+                Ok(end.saturating_duration_since(*start))
+            }
+            (Point::Device(end), Point::Device(begin)) => {
+                self.synchronize()?;
+                let backend = self.comm.backend();
+                let _device = self.comm.activate()?;
+                let call = driver::required(backend, backend.driver().event_elapsed, NAME)?;
+                let mut milliseconds = 0.0_f32;
+                // SAFETY: both events were made here, `milliseconds` outlives the call.
+                driver::check(backend, NAME, unsafe { call(&mut milliseconds, *begin, *end) })?;
+                let seconds = f64::from(milliseconds.max(0.0)) / 1e3;
+                Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
+            }
+            (end, _) => Err(Error::Invalid {
+                argument: "start",
+                rule: "time passes between two events of one backend, both recorded",
+                expected: "two recorded events".into(),
+                found: match end {
+                    Point::Host(None) => "an end that was never recorded".into(),
+                    _ => "a start that was never recorded, or is another backend's".into(),
+                },
+                scope: Scope::Local,
+            }),
+        }
+    }
+}
+
+impl Drop for Event {
+    #[doc(alias = "cuEventDestroy_v2")]
+    fn drop(&mut self) {
+        let Point::Device(raw) = self.point else { return };
+        let Some(call) = self.comm.backend().driver().event_destroy else { return };
+        let device = self.comm.activate();
+        // SAFETY: the event was made here and is given up once.
+        let code = unsafe { call(raw) };
+        if device.is_err() || code != driver::CuResult::SUCCESS {
+            tracing::error!(code = code.0, "a CUDA event was leaked");
+        }
+    }
+}
+
+impl fmt::Debug for Event {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Event({:?})", self.comm)
+    }
+}
