@@ -48,6 +48,10 @@ bundle! {
         /// `[tokens, top-k]` fp32 routing weights. Required by all layouts but LL expert-major,
         /// which takes them at combine.
         topk_weights: Tensor<'a>,
+        /// `[tokens, scales a token]`, for [`DispatchQuantizationRecipe::Fwd`] alone.
+        ///
+        /// [`DispatchQuantizationRecipe::Fwd`]: crate::DispatchQuantizationRecipe::Fwd
+        scales: Tensor<'a>,
     }
 }
 
@@ -67,6 +71,11 @@ bundle! {
         /// Received expert ids: LL rank-major `[ranks, max tokens, top-k]` int32, HT flat
         /// `[rows, top-k]` int64. Rows past the count hold no tokens.
         topk_idx: TensorMut<'a>,
+        /// Received scales, row by row as the tokens, for [`DispatchQuantizationRecipe::Fwd`]
+        /// alone: the tokens' shape with scales a token as last extent.
+        ///
+        /// [`DispatchQuantizationRecipe::Fwd`]: crate::DispatchQuantizationRecipe::Fwd
+        scales: TensorMut<'a>,
     }
 }
 

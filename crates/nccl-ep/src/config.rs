@@ -5,7 +5,9 @@ use nccl_ep_sys::{
 };
 use nccl_ext_core::binding_struct;
 
-use crate::enums::{Algorithm, OverflowPolicy, PassDir, Validation, ZeroCopyMode};
+use crate::enums::{
+    Algorithm, DispatchQuantizationRecipe, OverflowPolicy, PassDir, Validation, ZeroCopyMode,
+};
 
 binding_struct! {
     /// What a group is made for. Every rank gives the same values.
@@ -66,6 +68,9 @@ binding_struct! {
     pub struct DispatchConfig => ncclEpDispatchConfig_t {
         /// Direction; backward is HT only.
         pub pass_direction: PassDir = PassDir::Fwd => pass_direction,
+        /// What is done with the numbers of the tokens.
+        pub quantization_recipe: DispatchQuantizationRecipe = DispatchQuantizationRecipe::None
+            => quant_recipe,
     }
 }
 

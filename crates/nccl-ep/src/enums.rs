@@ -3,8 +3,8 @@
 use std::fmt;
 
 use nccl_ep_sys::{
-    ncclEpAlgorithm_t, ncclEpExpertIdKind_t, ncclEpLayout_t, ncclEpOverflowPolicy_t,
-    ncclEpPassDir_t, ncclEpZeroCopyMode_t,
+    ncclEpAlgorithm_t, ncclEpDispQuant_t, ncclEpExpertIdKind_t, ncclEpLayout_t,
+    ncclEpOverflowPolicy_t, ncclEpPassDir_t, ncclEpZeroCopyMode_t,
 };
 
 macro_rules! c_enum {
@@ -115,6 +115,18 @@ c_enum! {
         Local = NCCL_EP_EXPERT_ID_LOCAL "NCCL_EP_EXPERT_ID_LOCAL", "local";
         /// Ids of the whole model, `0..experts`.
         Global = NCCL_EP_EXPERT_ID_GLOBAL "NCCL_EP_EXPERT_ID_GLOBAL", "global";
+    }
+}
+
+c_enum! {
+    /// What a dispatch does with the numbers of its tokens.
+    ///
+    /// `NCCL_EP_DISP_QUANT_DS_FP8E3M4` has no counterpart yet.
+    pub enum DispatchQuantizationRecipe => ncclEpDispQuant_t "ncclEpDispQuant_t", default None {
+        /// Moves bf16, fp16 or fp32 rows as they are.
+        None = NCCL_EP_DISP_QUANT_NONE "NCCL_EP_DISP_QUANT_NONE", "none";
+        /// Moves rows that the caller has quantised, and their scales beside them.
+        Fwd = NCCL_EP_DISP_QUANT_FWD "NCCL_EP_DISP_QUANT_FWD", "forward";
     }
 }
 

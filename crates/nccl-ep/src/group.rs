@@ -1,7 +1,7 @@
 //! Groups: the ranks that exchange tokens, and what they share.
 
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use nccl_ep_sys::{EpApi, LIBRARY, ncclEpGroup_t};
@@ -34,11 +34,14 @@ pub(crate) struct Inner {
     pub(crate) raw: ncclEpGroup_t,
     pub(crate) geometry: Geometry,
     pub(crate) validation: Validation,
+    /// Whether it has a mask of active ranks.
+    pub(crate) mask: bool,
     /// What ended this group's usefulness, if something did.
     lost: OnceLock<Lost>,
     /// The handle whose LL round is open; 0 for none.
     open_round: AtomicUsize,
     next_handle: AtomicUsize,
+    pub(crate) had_handle: AtomicBool,
     /// Its address is the library's.
     allocator: Option<Hooks>,
     destroyed: bool,
@@ -51,6 +54,9 @@ unsafe impl Send for Inner {}
 unsafe impl Sync for Inner {}
 
 impl Inner {
+    /// What a mask clean holds a round as, in place of a handle.
+    pub(crate) const CLEAN: usize = usize::MAX;
+
     /// Refuses calls once this rank is out of step.
     pub(crate) fn in_step(&self) -> Result<()> {
         match self.lost.get() {
@@ -116,6 +122,11 @@ impl Inner {
     pub(crate) fn close_round(&self, handle: usize) {
         let order = Ordering::AcqRel;
         let _ = self.open_round.compare_exchange(handle, 0, order, Ordering::Relaxed);
+    }
+
+    /// Whether a handle was ever made.
+    pub(crate) fn had_handle(&self) -> bool {
+        self.had_handle.load(Ordering::Acquire)
     }
 
     pub(crate) fn new_handle_id(&self) -> usize {
@@ -257,9 +268,11 @@ impl Group {
                 raw,
                 geometry,
                 validation: config.validation,
+                mask: config.enable_mask,
                 lost: OnceLock::new(),
                 open_round: AtomicUsize::new(0),
                 next_handle: AtomicUsize::new(1),
+                had_handle: AtomicBool::new(false),
                 allocator,
                 destroyed: false,
             }),

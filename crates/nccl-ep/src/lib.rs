@@ -70,6 +70,8 @@ mod experts;
 mod geometry;
 mod group;
 mod handle;
+mod mask;
+pub mod plan;
 mod recv_spec;
 mod rules;
 mod step;
@@ -85,7 +87,8 @@ pub use allocator::DeviceAllocator;
 pub use args::{CombineInputs, CombineOutputs, DispatchInputs, DispatchOutputs, LayoutInfo};
 pub use config::{CombineConfig, DispatchConfig, GroupConfig, HandleConfig};
 pub use enums::{
-    Algorithm, ExpertIdKind, Layout, OverflowPolicy, PassDir, TopK, Validation, ZeroCopyMode,
+    Algorithm, DispatchQuantizationRecipe, ExpertIdKind, Layout, OverflowPolicy, PassDir, TopK,
+    Validation, ZeroCopyMode,
 };
 pub use experts::{GlobalExpert, LocalExpert, Placement};
 pub use group::Group;

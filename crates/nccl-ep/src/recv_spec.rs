@@ -2,7 +2,7 @@
 
 use nccl_ext_core::DataType;
 
-use crate::enums::PassDir;
+use crate::enums::{DispatchQuantizationRecipe, PassDir};
 use crate::handle::Handle;
 use crate::rules::tensors::{Call, Dim, Need, Place, Sizes, Slot, TABLE, TensorRule};
 use crate::tensor::Shape;
@@ -63,6 +63,8 @@ impl Handle {
             tokens: 0,
             hidden: hidden as u64,
             token_type: data_type,
+            scale_width: 0,
+            scale_type: DataType::Float32,
             out_rows: 0,
             step_rows: 0,
         };
@@ -88,7 +90,9 @@ impl RecvSpec {
 
 /// The row of the table for a tensor of a call.
 pub(crate) fn row(call: Call, place: Place, slot: Slot) -> Option<&'static TensorRule> {
-    TABLE.iter().find(|rule| rule.is_for(call, place) && rule.slot == slot)
+    TABLE.iter().find(|rule| {
+        rule.is_for(call, place, DispatchQuantizationRecipe::None) && rule.slot == slot
+    })
 }
 
 pub(crate) fn tensor_spec(rule: &TensorRule, sizes: &Sizes<'_>) -> TensorSpec {
@@ -102,6 +106,7 @@ pub(crate) fn tensor_spec(rule: &TensorRule, sizes: &Sizes<'_>) -> TensorSpec {
                 sizes.extent(least) as usize
             }
             Dim::Hidden => sizes.hidden as usize,
+            Dim::Scales => sizes.scale_width as usize,
         };
     }
     TensorSpec {
@@ -113,6 +118,6 @@ pub(crate) fn tensor_spec(rule: &TensorRule, sizes: &Sizes<'_>) -> TensorSpec {
         },
         shape: extents.get(..rule.dims.len()).and_then(Shape::new).unwrap_or_default(),
         more_rows,
-        data_types: rule.types.accepted(sizes.token_type),
+        data_types: rule.types.accepted(sizes),
     }
 }

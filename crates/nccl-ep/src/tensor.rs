@@ -84,6 +84,20 @@ impl View {
         self.buffer.data_type
     }
 
+    fn reinterpret(&mut self, data_type: DataType) -> Result<()> {
+        if data_type.size() != self.buffer.data_type.size() {
+            return Err(Error::Invalid {
+                argument: "data_type",
+                rule: "a tensor's bytes are read as a type of the same size",
+                expected: format!("a type of {} bytes", self.buffer.data_type.size()),
+                found: format!("{data_type} of {}", data_type.size()),
+                scope: Scope::Local,
+            });
+        }
+        self.buffer.data_type = data_type;
+        Ok(())
+    }
+
     fn fmt(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{name}({:?} {}, {})", self.shape, self.data_type(), self.buffer.memory)
     }
@@ -154,6 +168,15 @@ impl<'a> Tensor<'a> {
         self.view.data_type()
     }
 
+    /// The same bytes as another type of the same size: fp8 or packed fp4 in a buffer of bytes.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the sizes differ.
+    pub fn with_data_type(mut self, data_type: DataType) -> Result<Self> {
+        self.view.reinterpret(data_type)?;
+        Ok(self)
+    }
+
     pub(crate) fn view(&self) -> &View {
         &self.view
     }
@@ -196,6 +219,15 @@ impl<'a> TensorMut<'a> {
     #[must_use]
     pub fn data_type(&self) -> DataType {
         self.view.data_type()
+    }
+
+    /// As [`Tensor::with_data_type`].
+    ///
+    /// # Errors
+    /// As [`Tensor::with_data_type`].
+    pub fn with_data_type(mut self, data_type: DataType) -> Result<Self> {
+        self.view.reinterpret(data_type)?;
+        Ok(self)
     }
 
     /// The same tensor, to be read.

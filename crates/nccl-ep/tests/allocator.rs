@@ -1,5 +1,7 @@
 //! Workspaces and handle memory from the application's allocator, on the CPU backend.
 
+#![allow(clippy::unwrap_used, clippy::panic)]
+
 mod cpu;
 
 use core::ffi::c_void;

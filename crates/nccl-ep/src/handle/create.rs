@@ -1,6 +1,7 @@
 //! Making handles.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use nccl_ep_sys::ncclEpHandle_t;
 use nccl_ext_core::binding::BindingStruct;
@@ -61,7 +62,9 @@ impl Group {
         drop(calls);
         // Owns what was made also when the call failed late: it can be destroyed (EP 3.2).
         let handle = self.handle(raw, layout, config, topk, memory);
-        made.map(|()| handle)
+        made?;
+        inner.had_handle.store(true, Ordering::Release);
+        Ok(handle)
     }
 
     /// Makes a handle and gives it the first step's routing, in one call of every rank.
@@ -114,6 +117,7 @@ impl Group {
         };
         drop(calls);
         handle.settle_update(made)?;
+        inner.had_handle.store(true, Ordering::Release);
         handle.note_update(topk_idx.view(), tokens);
         Ok(Step::new(handle, tokens, Indices::borrowed()))
     }

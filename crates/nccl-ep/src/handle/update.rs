@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use nccl_ext_core::{DeviceBuffer, Refused, Result, Stream};
+use nccl_ext_core::{DataType, DeviceBuffer, Refused, Result, Stream};
 
 use super::Handle;
 use super::info::InfoDescriptors;
 use super::state::HandleState;
 use crate::args::{LayoutInfo, view_mut};
-use crate::enums::{PassDir, Validation};
+use crate::enums::{DispatchQuantizationRecipe, PassDir, Validation};
 use crate::rules;
 use crate::rules::call::{self, Facts};
 use crate::rules::data;
@@ -123,10 +123,13 @@ impl Handle {
             tokens: 0,
             hidden: 0,
             token_type: topk_idx.data_type(),
+            scale_width: 0,
+            scale_type: DataType::Float32,
             out_rows: 0,
             step_rows: 0,
         };
-        tensors::check(Call::Update, self.place, &self.group, &sizes, |slot| match slot {
+        let recipe = DispatchQuantizationRecipe::None;
+        tensors::check(Call::Update, self.place, recipe, &self.group, &sizes, |slot| match slot {
             Slot::TopkIdx => Some(topk_idx),
             Slot::LiExpertCounters => expert_counters,
             Slot::LiExpertOffsets => expert_offsets,
@@ -145,6 +148,8 @@ impl Handle {
             out_tokens: None,
             out_weights: None,
             counters: [expert_counters.filter(|_| em), expert_offsets, recv_total],
+            recipe,
+            scales: [None; 2],
         };
         rules::check(call::UPDATE, |broken| broken(&facts))?;
         Ok(topk_idx.shape.first().copied().unwrap_or(0))

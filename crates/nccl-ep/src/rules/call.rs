@@ -4,7 +4,7 @@ use nccl_ext_core::DataType;
 
 use super::rules;
 use super::tensors::Place;
-use crate::enums::PassDir;
+use crate::enums::{DispatchQuantizationRecipe, PassDir};
 use crate::geometry::{EmMode, Geometry};
 use crate::tensor::View;
 
@@ -20,6 +20,9 @@ pub(crate) struct Facts<'a> {
     pub(crate) out_weights: Option<&'a View>,
     /// Counters of an update that must share a type.
     pub(crate) counters: [Option<&'a View>; 3],
+    pub(crate) recipe: DispatchQuantizationRecipe,
+    /// Given and received scales.
+    pub(crate) scales: [Option<&'a View>; 2],
 }
 
 impl Facts<'_> {
@@ -45,6 +48,25 @@ impl Facts<'_> {
 
     fn row_bytes(&self) -> u64 {
         self.hidden().saturating_mul(self.element())
+    }
+
+    /// Whether rows are moved as they are, so that kernels work on elements.
+    fn plain(&self) -> bool {
+        self.recipe == DispatchQuantizationRecipe::None
+    }
+
+    fn scale_bytes(&self) -> u64 {
+        self.scales[0].map_or(0, |scales| {
+            let width = scales.shape.last().map_or(0, |extent| *extent as u64);
+            width.saturating_mul(scales.data_type().size() as u64)
+        })
+    }
+
+    /// The first pointer of a forwarded tensor that is not at a multiple of 16 bytes.
+    fn unaligned(&self) -> Option<*mut core::ffi::c_void> {
+        let views = [self.rows, self.out_tokens, self.scales[0], self.scales[1]];
+        let mut pointers = views.into_iter().flatten().map(|view| view.buffer.ptr);
+        pointers.find(|pointer| !(*pointer as usize).is_multiple_of(16))
     }
 
     /// Elements that one warp moves at once in an LL dispatch.
@@ -103,16 +125,31 @@ rules! {
             |f| f.ll() && f.pass != PassDir::Fwd => ("forward", f.pass);
         "dispatch.row-bytes" on "inputs.tokens": "a row fits the group's max_token_bytes"
             ("EP 4.2, 4.5 #1", Uniform)
-            |f| f.row_bytes() > f.geometry.max_token_bytes
-                => (format!("at most {} bytes", f.geometry.max_token_bytes), f.row_bytes());
+            |f| f.row_bytes().saturating_add(f.scale_bytes()) > f.geometry.max_token_bytes
+                => (format!("at most {} bytes, scales included", f.geometry.max_token_bytes),
+                    f.row_bytes().saturating_add(f.scale_bytes()));
         "dispatch.ll-row-unit" on "inputs.tokens":
             "low latency moves rows of 256 two-byte or 128 four-byte elements at a time"
             ("EP 4.1", Uniform)
-            |f| f.ll() && (f.hidden() == 0 || !f.hidden().is_multiple_of(f.ll_unit()))
+            |f| f.ll() && f.plain()
+                && (f.hidden() == 0 || !f.hidden().is_multiple_of(f.ll_unit()))
                 => (format!("a hidden size that is a multiple of {}", f.ll_unit()), f.hidden());
+        "dispatch.quantized-row-unit" on "inputs.tokens":
+            "quantised rows are moved in 16-byte units" ("EP 5.2 #3", Uniform)
+            |f| !f.plain() && (f.row_bytes() == 0 || !f.row_bytes().is_multiple_of(16))
+                => ("a multiple of 16 bytes", f.row_bytes());
+        "dispatch.scale-row-unit" on "inputs.scales": "scales are moved in 16-byte units"
+            ("EP 5.2 #6", Uniform)
+            |f| !f.plain() && (f.scale_bytes() == 0 || !f.scale_bytes().is_multiple_of(16))
+                => ("a multiple of 16 bytes", f.scale_bytes());
+        "dispatch.quantized-alignment" on "inputs.tokens":
+            "quantised tokens and scales lie at multiples of 16 bytes, given and received"
+            ("EP 5.2 #5", Local)
+            |f| !f.plain() && f.unaligned().is_some()
+                => ("addresses at multiples of 16", format!("{:?}", f.unaligned()));
         "dispatch.ht-row-unit" on "inputs.tokens": "high throughput moves rows in 16-byte units"
             ("EP 4.5 #3", Uniform)
-            |f| f.ht() && (f.row_bytes() == 0 || !f.row_bytes().is_multiple_of(16))
+            |f| f.ht() && f.plain() && (f.row_bytes() == 0 || !f.row_bytes().is_multiple_of(16))
                 => ("a multiple of 16 bytes", f.row_bytes());
         "dispatch.ht-map-unit" on "max_dispatch_tokens_per_rank":
             "high throughput reads its token maps four entries at a time" ("EP 4.5 #16", Uniform)

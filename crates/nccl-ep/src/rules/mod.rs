@@ -9,6 +9,7 @@ pub(crate) mod data;
 pub(crate) mod group;
 pub(crate) mod handle;
 pub(crate) mod import;
+pub(crate) mod mask;
 pub(crate) mod tensors;
 #[cfg(test)]
 mod walk;
@@ -111,7 +112,8 @@ pub fn all() -> impl Iterator<Item = RuleInfo> {
     let tensors = tensors::TABLE.iter().map(|rule| rule.info);
     let snapshot = import::SNAPSHOT.iter().map(|rule| rule.info);
     let import = import::IMPORT.iter().map(|rule| rule.info);
-    let handle = handle.chain(snapshot).chain(import);
+    let mask = mask::RULES.iter().map(|rule| rule.info);
+    let handle = handle.chain(snapshot).chain(import).chain(mask);
     group.chain(handle).chain(update).chain(dispatch).chain(combine).chain(tensors)
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use nccl_ext_core::{DataType, Result, Scope};
 
 use super::{RuleInfo, violation};
-use crate::enums::{Algorithm, Layout, PassDir, Validation};
+use crate::enums::{Algorithm, DispatchQuantizationRecipe as Recipe, Layout, PassDir, Validation};
 use crate::geometry::Geometry;
 use crate::group::Inner;
 use crate::tensor::View;
@@ -53,6 +53,8 @@ pub(crate) enum Slot {
     LiSrcRankCounters,
     LiExpertOffsets,
     LiRecvTotal,
+    InScales,
+    OutScales,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +71,8 @@ pub(crate) enum Dim {
     AtLeast(Extent),
     /// Any width: the call's hidden size is read here.
     Hidden,
+    /// Any width: the call's scales a token are read here.
+    Scales,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -86,6 +90,9 @@ pub(crate) enum Extent {
     OutRows,
     /// Rows that this step's dispatch was given for its output.
     StepRows,
+    /// Rows of this call's output tokens.
+    TokenRows,
+    ScaleWidth,
     One,
     Zero,
 }
@@ -99,16 +106,28 @@ pub(crate) enum Types {
     Int32,
     Int64,
     Int32OrInt64,
+    /// What the forwarding recipe carries: floats of 32 to 4 bits.
+    AnyFloat,
+    /// What scales may be of.
+    Scale,
+    SameAsScales,
+}
+
+/// The type alone, as a list.
+fn only(data_type: DataType) -> &'static [DataType] {
+    let at = DataType::ALL.iter().position(|other| *other == data_type);
+    at.and_then(|at| DataType::ALL.get(at..=at)).unwrap_or_default()
 }
 
 impl Types {
-    pub(crate) fn accepted(self, tokens: DataType) -> &'static [DataType] {
+    pub(crate) fn accepted(self, sizes: &Sizes<'_>) -> &'static [DataType] {
+        use DataType::{Bfloat16, Float4x2, Float8E4m3, Float8E5m2, Float16, Float32, Uint8};
         match self {
-            Self::Token => &[DataType::Bfloat16, DataType::Float16, DataType::Float32],
-            Self::SameAsTokens => {
-                let at = DataType::ALL.iter().position(|data_type| *data_type == tokens);
-                at.and_then(|at| DataType::ALL.get(at..=at)).unwrap_or_default()
-            }
+            Self::Token => &[Bfloat16, Float16, Float32],
+            Self::SameAsTokens => only(sizes.token_type),
+            Self::AnyFloat => &[Float32, Float16, Bfloat16, Float8E4m3, Float8E5m2, Float4x2],
+            Self::Scale => &[Float32, Float16, Bfloat16, Float8E4m3, Float8E5m2, Uint8],
+            Self::SameAsScales => only(sizes.scale_type),
             Self::Float32 => &[DataType::Float32],
             Self::Int32 => &[DataType::Int32],
             Self::Int64 => &[DataType::Int64],
@@ -126,6 +145,9 @@ pub(crate) struct Sizes<'a> {
     /// Width and type of this call's token rows.
     pub(crate) hidden: u64,
     pub(crate) token_type: DataType,
+    /// Width and type of this call's scale rows.
+    pub(crate) scale_width: u64,
+    pub(crate) scale_type: DataType,
     /// Rows of this call's output tokens.
     pub(crate) out_rows: u64,
     /// Rows that this step's dispatch was given.
@@ -147,6 +169,8 @@ impl Sizes<'_> {
             Extent::OutRows if geometry.eager => self.out_rows,
             Extent::RecvRows | Extent::OutRows => geometry.max_recv,
             Extent::StepRows => self.step_rows,
+            Extent::TokenRows => self.out_rows,
+            Extent::ScaleWidth => self.scale_width,
             Extent::One => 1,
             Extent::Zero => 0,
         }
@@ -162,20 +186,24 @@ pub(crate) struct TensorRule {
     pub(crate) need: Need,
     pub(crate) dims: &'static [Dim],
     pub(crate) types: Types,
+    /// The recipe it is for; `None` for all.
+    pub(crate) recipe: Option<Recipe>,
 }
 
 impl TensorRule {
-    pub(crate) fn is_for(&self, call: Call, place: Place) -> bool {
-        self.call == call && self.places.contains(&place)
+    pub(crate) fn is_for(&self, call: Call, place: Place, recipe: Recipe) -> bool {
+        self.call == call
+            && self.places.contains(&place)
+            && self.recipe.is_none_or(|own| own == recipe)
     }
 
     fn fits(&self, view: &View, sizes: &Sizes<'_>) -> bool {
-        self.types.accepted(sizes.token_type).contains(&view.data_type())
+        self.types.accepted(sizes).contains(&view.data_type())
             && view.shape.len() == self.dims.len()
             && self.dims.iter().zip(view.shape.iter()).all(|(dim, given)| match *dim {
                 Dim::Is(extent) => *given as u64 == sizes.extent(extent),
                 Dim::AtLeast(extent) => *given as u64 >= sizes.extent(extent),
-                Dim::Hidden => true,
+                Dim::Hidden | Dim::Scales => true,
             })
     }
 
@@ -187,10 +215,11 @@ impl TensorRule {
                 Dim::Is(extent) => write!(text, "{separator}{}", sizes.extent(extent)),
                 Dim::AtLeast(extent) => write!(text, "{separator}>={}", sizes.extent(extent)),
                 Dim::Hidden => write!(text, "{separator}hidden"),
+                Dim::Scales => write!(text, "{separator}scales"),
             };
         }
         text.push_str("] of ");
-        for (i, data_type) in self.types.accepted(sizes.token_type).iter().enumerate() {
+        for (i, data_type) in self.types.accepted(sizes).iter().enumerate() {
             let _ = write!(text, "{}{data_type}", if i == 0 { "" } else { " or " });
         }
         text
@@ -201,11 +230,12 @@ impl TensorRule {
 pub(crate) fn check<'v>(
     call: Call,
     place: Place,
+    recipe: Recipe,
     group: &Inner,
     sizes: &Sizes<'_>,
     tensor: impl Fn(Slot) -> Option<&'v View>,
 ) -> Result<()> {
-    for rule in TABLE.iter().filter(|rule| rule.is_for(call, place)) {
+    for rule in TABLE.iter().filter(|rule| rule.is_for(call, place, recipe)) {
         let broken = match (rule.need, tensor(rule.slot)) {
             (Need::Required, None) => violation(rule.expected(sizes), "none"),
             (Need::Forbidden, Some(view)) => {
@@ -244,10 +274,12 @@ const ALL: &[Place] =
 const WEIGHTED: &[Place] = &[Place::LlRankMajor, Place::HtFlat, Place::HtExpertMajor];
 
 macro_rules! tensors {
+    (@recipe) => { None };
+    (@recipe $recipe:ident) => { Some(Recipe::$recipe) };
     ($(
         $name:literal on $argument:literal in $call:expr, $places:ident:
             $slot:ident $need:ident [$($dim:expr),*] $types:ident,
-            $rule:literal ($source:literal);
+            $rule:literal ($source:literal) $(when $recipe:ident)?;
     )+) => {
         /// All rows.
         pub(crate) static TABLE: &[TensorRule] = &[$(TensorRule {
@@ -264,6 +296,7 @@ macro_rules! tensors {
             need: Need::$need,
             dims: &[$($dim),*],
             types: Types::$types,
+            recipe: tensors!(@recipe $($recipe)?),
         },)+];
     };
 }
@@ -312,7 +345,29 @@ tensors! {
 
     "dispatch.tokens" on "inputs.tokens" in Dispatch(Fwd), ALL:
         InTokens Required [Is(Extent::Tokens), Hidden] Token,
-        "tokens are [tokens of the update, hidden]" ("EP 4.0, 4.2");
+        "tokens are [tokens of the update, hidden]" ("EP 4.0, 4.2") when None;
+    "dispatch.quantized-tokens" on "inputs.tokens" in Dispatch(Fwd), ALL:
+        InTokens Required [Is(Extent::Tokens), Hidden] AnyFloat,
+        "quantised tokens are [tokens of the update, hidden]" ("EP 5.2 #2") when Fwd;
+    "dispatch.no-scales" on "inputs.scales" in Dispatch(Fwd), ALL:
+        InScales Forbidden [] Float32,
+        "without a recipe there are no scales" ("EP 4.0") when None;
+    "dispatch.no-out-scales" on "outputs.scales" in Dispatch(Fwd), ALL:
+        OutScales Forbidden [] Float32,
+        "without a recipe no scales are received" ("EP 4.0") when None;
+    "dispatch.scales" on "inputs.scales" in Dispatch(Fwd), ALL:
+        InScales Required [Is(Extent::Tokens), Dim::Scales] Scale,
+        "scales are [tokens, scales a token]" ("EP 5.2 #6") when Fwd;
+    "dispatch.ll-em-out-scales" on "outputs.scales" in Dispatch(Fwd), LL_EM:
+        OutScales Required [Is(LocalExperts), Is(RanksTimesMaxTokens), Is(Extent::ScaleWidth)]
+        SameAsScales,
+        "received scales follow received tokens slot by slot" ("EP 5.2 #8") when Fwd;
+    "dispatch.ll-rm-out-scales" on "outputs.scales" in Dispatch(Fwd), LL_RM:
+        OutScales Required [Is(Ranks), Is(MaxTokens), Is(Extent::ScaleWidth)] SameAsScales,
+        "received scales follow received tokens slot by slot" ("EP 5.2 #8") when Fwd;
+    "dispatch.ht-out-scales" on "outputs.scales" in Dispatch(Fwd), HT:
+        OutScales Required [Is(Extent::TokenRows), Is(Extent::ScaleWidth)] SameAsScales,
+        "received scales have as many rows as received tokens" ("EP 5.2 #8") when Fwd;
     "dispatch.em-weights" on "inputs.topk_weights" in Dispatch(Fwd), LL_EM:
         InWeights Forbidden [] Float32,
         "low-latency expert-major takes routing weights at combine" ("EP 4.2");
@@ -379,7 +434,22 @@ tensors! {
 
     "dispatch.bwd-tokens" on "inputs.tokens" in Dispatch(Bwd), HT:
         InTokens Required [Is(Extent::Tokens), Hidden] Token,
-        "gradients are [tokens of the update, hidden]" ("EP 4.9");
+        "gradients are [tokens of the update, hidden]" ("EP 4.9") when None;
+    "dispatch.bwd-quantized-tokens" on "inputs.tokens" in Dispatch(Bwd), HT:
+        InTokens Required [Is(Extent::Tokens), Hidden] AnyFloat,
+        "quantised gradients are [tokens of the update, hidden]" ("EP 5.2 #2") when Fwd;
+    "dispatch.bwd-no-scales" on "inputs.scales" in Dispatch(Bwd), HT:
+        InScales Forbidden [] Float32,
+        "without a recipe there are no scales" ("EP 4.0") when None;
+    "dispatch.bwd-no-out-scales" on "outputs.scales" in Dispatch(Bwd), HT:
+        OutScales Forbidden [] Float32,
+        "without a recipe no scales are received" ("EP 4.0") when None;
+    "dispatch.bwd-scales" on "inputs.scales" in Dispatch(Bwd), HT:
+        InScales Required [Is(Extent::Tokens), Dim::Scales] Scale,
+        "scales are [tokens, scales a token]" ("EP 5.2 #6") when Fwd;
+    "dispatch.bwd-out-scales" on "outputs.scales" in Dispatch(Bwd), HT:
+        OutScales Required [Is(Extent::TokenRows), Is(Extent::ScaleWidth)] SameAsScales,
+        "received scales have as many rows as received tokens" ("EP 5.2 #8") when Fwd;
     "dispatch.bwd-weights" on "inputs.topk_weights" in Dispatch(Bwd), HT:
         InWeights Forbidden [] Float32, "a backward dispatch moves no weights" ("EP 4.5 #11");
     "dispatch.bwd-out-tokens" on "outputs.tokens" in Dispatch(Bwd), HT:

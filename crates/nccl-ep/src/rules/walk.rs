@@ -7,10 +7,10 @@ use nccl_ext_core::{Comm, DataType, Error, MemorySpace, Result, Stream};
 
 use super::group::Environment;
 use super::tensors::{Call, Dim, Extent, Need, Place, Sizes, Slot, TABLE, TensorRule};
-use super::{RuleInfo, call, data, group, handle, import};
+use super::{RuleInfo, call, data, group, handle, import, mask};
 use crate::geometry::EmMode;
 use crate::stub;
-use crate::*;
+use crate::{DispatchQuantizationRecipe as Recipe, *};
 
 const RANKS: u32 = 4;
 const EXPERTS: u32 = 8;
@@ -141,7 +141,7 @@ fn every_handle_rule() {
 /// A tensor over fresh memory that stays for the rest of the test process.
 fn leaked(data_type: DataType, shape: &[usize]) -> (*mut core::ffi::c_void, DataType, Vec<usize>) {
     let bytes = shape.iter().product::<usize>() * data_type.size();
-    let memory: &mut [u64] = Box::leak(vec![0; bytes / 8 + 1].into_boxed_slice());
+    let memory: &mut [u128] = Box::leak(vec![0; bytes / 16 + 1].into_boxed_slice());
     (memory.as_mut_ptr().cast(), data_type, shape.to_vec())
 }
 
@@ -178,7 +178,8 @@ impl Break {
             Need::Required | Need::Optional => {}
         }
         breaks.extend([Self::Dimension, Self::Type]);
-        let fixed = |dim: &Dim| !matches!(dim, Dim::Hidden | Dim::AtLeast(Extent::Zero));
+        let fixed =
+            |dim: &Dim| !matches!(dim, Dim::Hidden | Dim::Scales | Dim::AtLeast(Extent::Zero));
         if rule.dims.iter().any(fixed) {
             breaks.push(Self::Extent);
         }
@@ -204,7 +205,10 @@ fn shaped(
         (Need::Forbidden, None) | (_, Some(Break::Omit)) => return None,
         _ => {}
     }
-    let mut data_type = rule.types.accepted(sizes.token_type)[0];
+    let accepted = rule.types.accepted(sizes);
+    let scales = matches!(rule.slot, Slot::InScales | Slot::OutScales);
+    let usual = if scales { sizes.scale_type } else { sizes.token_type };
+    let mut data_type = if accepted.contains(&usual) { usual } else { accepted[0] };
     let mut shape: Vec<usize> = vec![];
     let mut unbroken = broken == Some(Break::Extent);
     for dim in rule.dims {
@@ -212,6 +216,7 @@ fn shaped(
             Dim::Is(extent) => (sizes.extent(extent), Some(sizes.extent(extent) + 1)),
             Dim::AtLeast(extent) => (sizes.extent(extent), sizes.extent(extent).checked_sub(1)),
             Dim::Hidden => (sizes.hidden, None),
+            Dim::Scales => (sizes.scale_width, None),
         };
         let broken_extent = broken_extent.filter(|_| unbroken);
         unbroken &= broken_extent.is_none();
@@ -226,7 +231,7 @@ fn shaped(
 }
 
 /// Makes a call whose tensors fit the table, but for one.
-fn attempt(call: Call, place: Place, broken: Option<(Slot, Break)>) -> Result<()> {
+fn attempt(call: Call, place: Place, recipe: Recipe, broken: Option<(Slot, Break)>) -> Result<()> {
     let (config, layout) = match place {
         Place::LlExpertMajor => (ll(), Layout::ExpertMajor),
         Place::LlRankMajor => (ll(), Layout::RankMajor),
@@ -244,11 +249,14 @@ fn attempt(call: Call, place: Place, broken: Option<(Slot, Break)>) -> Result<()
         tokens: TOKENS as u64,
         hidden: HIDDEN as u64,
         token_type: if update { DataType::Int64 } else { DataType::Bfloat16 },
+        scale_width: 16,
+        scale_type: DataType::Uint8,
         out_rows: 16,
         step_rows: 16,
     };
     let shape = |slot: Slot| {
-        let rule = TABLE.iter().find(|rule| rule.is_for(call, place) && rule.slot == slot)?;
+        let rule =
+            TABLE.iter().find(|rule| rule.is_for(call, place, recipe) && rule.slot == slot)?;
         let broken = broken.filter(|(broken, _)| *broken == slot).map(|(_, how)| how);
         shaped(rule, &sizes, broken)
     };
@@ -271,7 +279,7 @@ fn attempt(call: Call, place: Place, broken: Option<(Slot, Break)>) -> Result<()
     let ids = read(DataType::Int64, &[TOKENS, TOPK as usize]);
     let mut step = handle.update(ids, None, STREAM)?;
     if let Call::Dispatch(pass) = call {
-        return dispatch_broken(&mut step, pass, &reads, &writes, &mut info);
+        return dispatch_broken(&mut step, pass, recipe, &reads, &writes, &mut info);
     }
     let Call::Combine(pass) = call else { return Ok(()) };
     let dispatched = attempt_dispatch(&mut step, place, &geometry);
@@ -288,6 +296,7 @@ fn attempt(call: Call, place: Place, broken: Option<(Slot, Break)>) -> Result<()
 fn dispatch_broken(
     step: &mut Step<'_>,
     pass: PassDir,
+    recipe: Recipe,
     reads: &dyn Fn(Slot) -> Option<Tensor<'static>>,
     writes: &dyn Fn(Slot) -> Option<TensorMut<'static>>,
     info: &mut LayoutInfo<'_>,
@@ -297,12 +306,14 @@ fn dispatch_broken(
     let mut outputs = DispatchOutputs::new(writes(Slot::OutTokens).unwrap());
     outputs.topk_weights = writes(Slot::OutWeights);
     outputs.topk_idx = writes(Slot::OutIdx);
+    inputs.scales = reads(Slot::InScales);
+    outputs.scales = writes(Slot::OutScales);
     stub::take_calls();
     step.dispatch(
         &inputs,
         &mut outputs,
         Some(info),
-        &DispatchConfig::new().pass_direction(pass),
+        &DispatchConfig::new().pass_direction(pass).quantization_recipe(recipe),
         STREAM,
     )
 }
@@ -319,12 +330,16 @@ fn attempt_dispatch(
         tokens: TOKENS as u64,
         hidden: HIDDEN as u64,
         token_type: DataType::Bfloat16,
+        scale_width: 0,
+        scale_type: DataType::Float32,
         out_rows: 16,
         step_rows: 16,
     };
     let shape = |slot: Slot| {
         let call = Call::Dispatch(PassDir::Fwd);
-        let rule = TABLE.iter().find(|rule| rule.is_for(call, place) && rule.slot == slot)?;
+        let rule = TABLE
+            .iter()
+            .find(|rule| rule.is_for(call, place, Recipe::None) && rule.slot == slot)?;
         shaped(rule, &sizes, None)
     };
     let reads = |slot| shape(slot).map(|(data_type, shape)| read(data_type, &shape));
@@ -332,7 +347,7 @@ fn attempt_dispatch(
     let mut info = LayoutInfo::new();
     info.expert_counters = writes(Slot::LiExpertCounters);
     info.src_rank_counters = writes(Slot::LiSrcRankCounters);
-    dispatch_broken(step, PassDir::Fwd, &reads, &writes, &mut info)
+    dispatch_broken(step, PassDir::Fwd, Recipe::None, &reads, &writes, &mut info)
 }
 
 #[test]
@@ -340,13 +355,14 @@ fn every_tensor_rule_in_every_way() {
     let mut tried = 0;
     for rule in TABLE {
         for &place in rule.places {
-            attempt(rule.call, place, None)
+            let recipe = rule.recipe.unwrap_or(Recipe::None);
+            attempt(rule.call, place, recipe, None)
                 .unwrap_or_else(|error| panic!("{}: the right call: {error}", rule.info.name));
             let made = stub::take_calls();
             assert!(!made.is_empty(), "{}: the right call was made", rule.info.name);
             for how in Break::of(rule) {
                 tried += 1;
-                let result = attempt(rule.call, place, Some((rule.slot, how)));
+                let result = attempt(rule.call, place, recipe, Some((rule.slot, how)));
                 assert_no_step_calls(&rule.info);
                 assert_names(&rule.info, result);
             }
@@ -437,6 +453,30 @@ impl Calls {
     }
 }
 
+/// A flat dispatch that forwards quantised rows; tokens begin `offset` bytes into their memory.
+fn forward(data_type: DataType, hidden: usize, scales: usize, offset: usize) -> Result<()> {
+    let calls = Calls::new(4, &ht(), Layout::Flat);
+    let mut handle = calls.handle();
+    let ids = read(DataType::Int64, &[TOKENS, 2]);
+    let mut step = handle.update(ids, None, STREAM)?;
+    let (memory, ..) = leaked(data_type, &[TOKENS * hidden + offset]);
+    // SAFETY: fresh leaked memory, large enough behind the offset.
+    let tokens = unsafe {
+        let tokens = memory.cast::<u8>().add(offset).cast();
+        Tensor::from_raw(tokens, data_type, &[TOKENS, hidden], MemorySpace::Host)?
+    };
+    let inputs = DispatchInputs::new(tokens)
+        .topk_weights(read(DataType::Float32, &[TOKENS, 2]))
+        .scales(read(DataType::Uint8, &[TOKENS, scales]));
+    let mut outputs = DispatchOutputs::new(write(data_type, &[16, hidden]))
+        .topk_weights(write(DataType::Float32, &[16, 2]))
+        .topk_idx(write(DataType::Int64, &[16, 2]))
+        .scales(write(DataType::Uint8, &[16, scales]));
+    let config = DispatchConfig::new().quantization_recipe(Recipe::Fwd);
+    stub::take_calls();
+    step.dispatch(&inputs, &mut outputs, None, &config, STREAM)
+}
+
 #[test]
 fn every_rule_of_calls() {
     let em = |config: &GroupConfig| Calls::new(4, config, Layout::ExpertMajor);
@@ -464,6 +504,9 @@ fn every_rule_of_calls() {
             "dispatch.ll-pass" => em(&ll()).dispatch(HIDDEN, bwd, 0),
             "dispatch.row-bytes" => em(&ll()).dispatch(2048, fwd, 0),
             "dispatch.ll-row-unit" => em(&ll()).dispatch(128, fwd, 0),
+            "dispatch.quantized-row-unit" => forward(DataType::Float8E4m3, 8, 16, 0),
+            "dispatch.scale-row-unit" => forward(DataType::Float8E4m3, 16, 8, 0),
+            "dispatch.quantized-alignment" => forward(DataType::Float8E4m3, 16, 16, 1),
             "dispatch.ht-row-unit" => flat(&ht()).dispatch(4, fwd, 0),
             "dispatch.ht-map-unit" => {
                 let config = ht().num_experts(4).max_dispatch_tokens_per_rank(3);
@@ -596,4 +639,36 @@ fn e10_host_pointer_as_device_tensor() {
     let error = handle.update(ids.unwrap(), None, STREAM).map(drop).unwrap_err().to_string();
     assert!(error.starts_with("`topk_idx`: a tensor of this backend is device memory"), "{error}");
     assert!(!stub::take_calls().contains(&"ncclEpUpdateHandle"));
+}
+
+#[test]
+fn every_rule_of_masks() {
+    for rule in mask::RULES {
+        let calls = |config: GroupConfig, ranks| Calls::new(ranks, &config, Layout::ExpertMajor);
+        let masked = ll().enable_mask(true);
+        let group = match rule.info.name {
+            "mask.enabled" => calls(ll(), 4),
+            "mask.entries" | "mask.clean-handle" => calls(masked, 4),
+            "mask.clean-ranks" => calls(masked.num_experts(514).rdma_buffer_size(1 << 30), 257),
+            "mask.clean-units" => {
+                let odd = masked.max_dispatch_tokens_per_rank(1).max_token_bytes(512);
+                calls(odd.rdma_buffer_size(1 << 30).num_experts(4), 1)
+            }
+            name => panic!("no violating call for {name}"),
+        }
+        .group;
+        stub::take_calls();
+        match rule.info.name {
+            "mask.enabled" => {
+                let mut mask = [0_i32; 4];
+                assert_names(&rule.info, group.mask_query(&mut mask, STREAM));
+                assert_names(&rule.info, group.mask_update(&[true; 4], STREAM));
+                assert_names(&rule.info, group.mask_clean(STREAM));
+                assert_names(&rule.info, group.get_async_error().map(drop));
+                assert_names(&rule.info, group.error_clear());
+            }
+            "mask.entries" => assert_names(&rule.info, group.mask_update(&[true; 3], STREAM)),
+            _ => assert_names(&rule.info, group.mask_clean(STREAM)),
+        }
+    }
 }

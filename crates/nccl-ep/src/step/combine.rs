@@ -8,6 +8,7 @@ use super::sizes;
 use super::stage::Stage;
 use crate::args::{CombineInputs, CombineOutputs, view, view_mut};
 use crate::config::CombineConfig;
+use crate::enums::DispatchQuantizationRecipe;
 use crate::handle::Handle;
 use crate::rules;
 use crate::rules::call::{self, Facts};
@@ -28,12 +29,13 @@ impl CombineCall<'_> {
         let Self { handle, inputs, outputs, config, .. } = *self;
         let rows = inputs.tokens.view();
         let out_tokens = outputs.tokens.view();
-        let sizes = sizes(handle, self.tokens, rows, 0, self.step_rows);
+        let sizes = sizes(handle, self.tokens, rows, None, 0, self.step_rows);
         let in_weights = view(&inputs.topk_weights);
         let routing_weights = view(&inputs.routing_weights);
         let out_weights = view_mut(&outputs.topk_weights);
         let call = Call::Combine(config.pass_direction);
-        tensors::check(call, handle.place, &handle.group, &sizes, |slot| match slot {
+        let recipe = DispatchQuantizationRecipe::None;
+        tensors::check(call, handle.place, recipe, &handle.group, &sizes, |slot| match slot {
             Slot::InTokens => Some(rows),
             Slot::InWeights => in_weights,
             Slot::RoutingWeights => routing_weights,
@@ -50,6 +52,8 @@ impl CombineCall<'_> {
             out_tokens: None,
             out_weights: None,
             counters: [None; 3],
+            recipe,
+            scales: [None; 2],
         };
         rules::check(call::COMBINE, |broken| broken(&facts))
     }

@@ -31,7 +31,8 @@ impl DispatchCall<'_> {
         let rows = inputs.tokens.view();
         let out_tokens = outputs.tokens.view();
         let out_rows = out_tokens.shape.first().map_or(0, |extent| *extent as u64);
-        let sizes = sizes(handle, self.tokens, rows, out_rows, out_rows);
+        let scales = [view(&inputs.scales), view_mut(&outputs.scales)];
+        let sizes = sizes(handle, self.tokens, rows, scales[0], out_rows, out_rows);
         let in_weights = view(&inputs.topk_weights);
         let out_weights = view_mut(&outputs.topk_weights);
         let out_idx = view_mut(&outputs.topk_idx);
@@ -45,7 +46,8 @@ impl DispatchCall<'_> {
         });
         let [expert_counters, src_rank, offsets, total] = counters.unwrap_or_default();
         let call = Call::Dispatch(config.pass_direction);
-        tensors::check(call, handle.place, &handle.group, &sizes, |slot| match slot {
+        let recipe = config.quantization_recipe;
+        tensors::check(call, handle.place, recipe, &handle.group, &sizes, |slot| match slot {
             Slot::InTokens => Some(rows),
             Slot::InWeights => in_weights,
             Slot::OutTokens => Some(out_tokens),
@@ -55,6 +57,8 @@ impl DispatchCall<'_> {
             Slot::LiSrcRankCounters => src_rank,
             Slot::LiExpertOffsets => offsets,
             Slot::LiRecvTotal => total,
+            Slot::InScales => scales[0],
+            Slot::OutScales => scales[1],
             _ => None,
         })?;
         let facts = Facts {
@@ -66,6 +70,8 @@ impl DispatchCall<'_> {
             out_tokens: Some(out_tokens),
             out_weights,
             counters: [None; 3],
+            recipe,
+            scales,
         };
         rules::check(call::DISPATCH, |broken| broken(&facts))?;
         if geometry.eager && stream.is_capturing(&handle.group.comm)? {
@@ -89,15 +95,17 @@ impl DispatchCall<'_> {
     ) -> Result<S::Output> {
         let Self { handle, inputs, outputs, config, .. } = *self;
         let group = &handle.group;
-        let mut tensors: [Descriptor; 5] = std::array::from_fn(|_| Descriptor::empty());
-        let [tokens, weights, out_tokens, out_weights, out_idx] = &mut tensors;
+        let mut tensors: [Descriptor; 7] = std::array::from_fn(|_| Descriptor::empty());
+        let [tokens, weights, scales, out_tokens, out_weights, out_idx, out_scales] = &mut tensors;
         let mut raw_inputs = ncclEpDispatchInputs_t::init();
         raw_inputs.tokens = tokens.bind(Some(inputs.tokens.view()));
         raw_inputs.topk_weights = weights.bind(view(&inputs.topk_weights));
+        raw_inputs.scales = scales.bind(view(&inputs.scales));
         let mut raw_outputs = ncclEpDispatchOutputs_t::init();
         raw_outputs.tokens = out_tokens.bind(Some(outputs.tokens.view()));
         raw_outputs.topk_weights = out_weights.bind(view_mut(&outputs.topk_weights));
         raw_outputs.topk_idx = out_idx.bind(view_mut(&outputs.topk_idx));
+        raw_outputs.scales = out_scales.bind(view_mut(&outputs.scales));
         let kind_asked_for =
             |info: &&mut LayoutInfo<'_>| info.recv_topk_idx_kind != ExpertIdKind::Auto;
         let mut descriptors = InfoDescriptors::empty();

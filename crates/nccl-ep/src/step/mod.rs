@@ -226,19 +226,19 @@ fn sizes<'f>(
     handle: &'f Handle,
     tokens: usize,
     rows: &View,
+    scales: Option<&View>,
     out_rows: u64,
     step_rows: u64,
 ) -> Sizes<'f> {
+    let width = |view: &View| view.shape.last().map_or(0, |extent| *extent as u64);
     Sizes {
         geometry: &handle.group.geometry,
         topk: handle.topk,
         tokens: tokens as u64,
-        hidden: rows.shape.last().map_or(0, |extent| *extent as u64),
-        token_type: match rows.data_type() {
-            // Anything else is refused by the input's own row.
-            data_type @ (DataType::Bfloat16 | DataType::Float16 | DataType::Float32) => data_type,
-            _ => DataType::Bfloat16,
-        },
+        hidden: width(rows),
+        token_type: rows.data_type(),
+        scale_width: scales.map_or(0, width),
+        scale_type: scales.map_or(DataType::Float32, View::data_type),
         out_rows,
         step_rows,
     }

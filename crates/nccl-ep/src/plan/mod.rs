@@ -1,0 +1,85 @@
+//! What a configuration takes, known before anything is allocated.
+//!
+//! [`memory`] answers, for one rank, how many bytes of device memory a group, a handle and the
+//! caller's own buffers need. It is arithmetic: it needs no communicator, no library and no GPU,
+//! and reads no environment. A configuration that [`Group::create`](crate::Group::create),
+//! [`Group::init_handle`](crate::Group::init_handle), a dispatch or a combine would refuse is
+//! refused here with the same error.
+//!
+//! Formulas use the letters of the EP specification: `R` ranks, `E` experts, `L` experts of a
+//! rank, `M` most tokens a rank dispatches, `K` top-k, `H` hidden size, `MTB` most bytes of a token
+//! row, `MR` most rows a rank receives, `SMs` of the device. Every [`Buffer`] and [`Piece`] carries
+//! its formula and the section that it comes from.
+//!
+//! Not counted: what NCCL takes for the communicator, and the code of compiled kernels.
+//!
+//! ```
+//! use nccl_ep::plan::{self, Owner, Setup};
+//! use nccl_ep::*;
+//!
+//! // DeepSeek-V3 on eight ranks, decoding: hidden 7168 of bf16, 256 experts, top-8.
+//! let config = GroupConfig::new()
+//!     .num_experts(256)
+//!     .max_dispatch_tokens_per_rank(128)
+//!     .max_token_bytes(7168 * 2)
+//!     .num_topk(8);
+//! let memory = plan::memory(&Setup::new(config, 8, 7168))?;
+//! let received = memory.buffer("received tokens").expect("every layout receives tokens");
+//! assert_eq!((received.owner, received.bytes), (Owner::Caller, 32 * 8 * 128 * 7168 * 2));
+//! # Ok::<_, Error>(())
+//! ```
+
+mod buffer;
+mod bytes;
+mod caller;
+mod check;
+mod high_throughput;
+mod low_latency;
+mod notes;
+mod setup;
+#[cfg(test)]
+mod tests;
+
+use nccl_ext_core::Result;
+
+pub use buffer::{Buffer, Memory, Note, Owner, Piece};
+pub use setup::Setup;
+
+use crate::enums::Algorithm;
+
+/// SMs of an H100 or H200, what [`Setup`] plans for unless told otherwise.
+pub const HOPPER_SMS: u32 = 132;
+
+/// Bytes of the workspace of every group (EP 2.1 #29, 2.4).
+pub const WORKSPACE_BYTES: u64 = 32 << 20;
+
+/// Bytes of the block of counters of a high-throughput group (EP 2.1 #29).
+pub const COUNTER_BLOCK_BYTES: u64 = 32;
+
+/// Every piece of handle memory takes a multiple of this many bytes (EP 3.1).
+pub const HANDLE_PIECE_UNIT: u64 = 256;
+
+/// Tokens a rank that the vendor once named as the most supported. Release 0.2.0 enforces no such
+/// cap (EP 8); for a library that does, see [`Setup::token_cap`].
+pub const TOKENS_ONCE_SUPPORTED: u32 = 8192;
+
+/// Low latency counts arrivals with a tag of this size. More tokens a rank than that were exact
+/// where tried, but nothing promises it (EP 4.1).
+pub const LL_COUNTER_TAG: u32 = 16384;
+
+/// The device memory of one rank: a group, one handle, and the buffers that the caller brings.
+///
+/// # Errors
+/// [`Error::Invalid`](crate::Error::Invalid) with the rule that group, handle, dispatch or combine
+/// would refuse the configuration with, or when a buffer has more bytes than 64 bits count.
+/// [`Error::Unsupported`](crate::Error::Unsupported) for high throughput over several load/store
+/// teams, whose buffers are not specified.
+pub fn memory(setup: &Setup) -> Result<Memory> {
+    let checked = check::check(setup)?;
+    let mut buffers = match setup.group.algorithm {
+        Algorithm::LowLatency => low_latency::buffers(setup, &checked)?,
+        Algorithm::HighThroughput => high_throughput::buffers(setup, &checked)?,
+    };
+    buffers.extend(caller::buffers(setup, &checked)?);
+    Memory::new(buffers, notes::notes(setup, &checked))
+}

@@ -1,0 +1,54 @@
+//! What the numbers do not say.
+
+use super::buffer::Note;
+use super::check::Checked;
+use super::{LL_COUNTER_TAG, Setup, TOKENS_ONCE_SUPPORTED};
+
+pub(super) fn notes(setup: &Setup, checked: &Checked) -> Vec<Note> {
+    let mut notes = Vec::new();
+    let mut note = |text: String, source| notes.push(Note { text, source });
+    let geometry = &checked.geometry;
+    let tokens = geometry.max_tokens;
+    if geometry.eager {
+        let rows = checked.received_rows().unwrap_or(u128::MAX);
+        note(
+            format!(
+                "eager: the group holds {} rows, and the caller's tensors are planned for the \
+                 {rows} rows that can arrive at most; a step needs only those that do arrive",
+                geometry.max_recv
+            ),
+            "EP 4.13",
+        );
+    }
+    if geometry.eager && checked.expert_major() {
+        let rows = u128::from(tokens) * u128::from(checked.topk);
+        note(format!("evenly routed, {rows} rows arrive (M K)"), "EP 3.5.3");
+    }
+    if tokens > TOKENS_ONCE_SUPPORTED.into() {
+        let cap = TOKENS_ONCE_SUPPORTED;
+        let text = format!(
+            "{tokens} tokens a rank are more than the {cap} that the vendor once named as \
+             supported; 0.2.0 enforces no cap"
+        );
+        note(text, "EP 8");
+    }
+    let low = setup.group.algorithm == crate::enums::Algorithm::LowLatency;
+    if low && tokens >= LL_COUNTER_TAG.into() {
+        let text = format!(
+            "low latency counts with a tag of {LL_COUNTER_TAG}; up to 20000 tokens a rank were \
+             seen to be exact, more were not tried"
+        );
+        note(text, "EP 4.1");
+    }
+    if low && geometry.rdma_buffer == 0 {
+        let text = "the communication buffer is that of this handle; it grows to that of the \
+                    largest handle of the group";
+        note(text.into(), "EP 3.4");
+    }
+    if setup.group.enable_mask {
+        let text = "the mask comes with a buffer for its barrier, whose size is not specified and \
+                    not counted";
+        note(text.into(), "EP 2.1 #37");
+    }
+    notes
+}
