@@ -24,6 +24,11 @@ impl Arch {
         }
     }
 
+    /// The one of that name.
+    pub(crate) fn from_name(name: &str) -> Option<Self> {
+        [Self::X86_64, Self::Aarch64].into_iter().find(|arch| arch.name() == name)
+    }
+
     /// Its name in wheel tags.
     pub(crate) fn name(self) -> &'static str {
         match self {

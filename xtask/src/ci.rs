@@ -6,14 +6,15 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
 
-use crate::{codegen, manifest, stage};
+use crate::{api_map, codegen, manifest, stage};
 
 /// Feature sets that the workspace is checked with, each as `--features` takes it. Not
 /// `--all-features`: some features exclude each other.
-const FEATURE_SETS: &[&str] = &["", "nccl-ep/serde"];
+const FEATURE_SETS: &[&str] =
+    &["", "nccl-ep/serde", "nccl-ext-core/cu12", "nccl-ext-core/cu13"];
 
 /// The release whose headers the checked-in bindings are made from.
-const NATIVE: &str = "pypi:0.1.0";
+pub(crate) const NATIVE: &str = "pypi:0.1.0";
 
 /// Makes the lack of the vendor's libraries a failure instead of a skip.
 const REQUIRE_NATIVE: &str = "NCCL_EXTENSIONS_REQUIRE_NATIVE_LIBS";
@@ -35,6 +36,9 @@ pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
     step("cargo doc --workspace --no-deps, warnings denied");
     let doc = cmd!(sh, "cargo doc --workspace --no-deps").env("RUSTDOCFLAGS", "-Dwarnings");
     doc.quiet().run()?;
+
+    step("cargo xtask api-map --check");
+    api_map::run(&api_map::Args::check(), root)?;
 
     // Before the tests: those of the vendor's libraries need the tree.
     if !root.join("native").join(manifest::FILE).is_file() {

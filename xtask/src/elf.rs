@@ -5,8 +5,10 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use object::elf::{self, FileHeader64, Machine};
-use object::read::elf::{FileHeader, Sym, VerneedIterator};
+use object::read::elf::{FileHeader, SectionHeader, Sym, VerneedIterator};
 use object::{Endianness, StringTable};
+
+use crate::cuda;
 
 /// Facts read from an ELF file.
 pub(crate) struct Library {
@@ -19,6 +21,10 @@ pub(crate) struct Library {
     pub(crate) exports: BTreeSet<String>,
     /// NCCL and CUDA driver functions that another library must provide.
     pub(crate) imports: BTreeSet<String>,
+    /// The GNU build id, in hexadecimal.
+    pub(crate) build_id: Option<String>,
+    /// Majors of the CUDA toolkits whose compilers left their mark.
+    pub(crate) cuda_majors: BTreeSet<u32>,
 }
 
 impl Library {
@@ -46,6 +52,8 @@ impl Library {
             glibc: None,
             exports: BTreeSet::new(),
             imports: BTreeSet::new(),
+            build_id: None,
+            cuda_majors: cuda::majors(data),
         };
         let dynamic = sections.dynamic_table(endian, data)?;
         for entry in &dynamic {
@@ -74,6 +82,15 @@ impl Library {
         if let Some((needs, link)) = sections.gnu_verneed(endian, data)? {
             let strings = sections.strings(endian, data, link)?;
             library.glibc = newest_glibc(endian, needs, strings)?;
+        }
+        for section in sections.iter() {
+            let Some(mut notes) = section.notes(endian, data)? else { continue };
+            while let Some(note) = notes.next()? {
+                if note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID {
+                    let hex = note.desc().iter().map(|byte| format!("{byte:02x}"));
+                    library.build_id = Some(hex.collect());
+                }
+            }
         }
         Ok(library)
     }

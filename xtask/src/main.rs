@@ -1,19 +1,36 @@
 //! Tasks of this repository that need more than cargo: `cargo xtask help` lists them.
 
+mod api_map;
 mod arch;
+mod archive;
 mod bindings;
+mod check;
+mod checkout;
 mod ci;
 mod codegen;
+mod cuda;
 mod elf;
+#[cfg(test)]
+mod fixture;
+mod folder;
 mod functions;
+mod kind;
+mod krate;
 mod libclang;
 mod manifest;
+mod notices;
+mod origin;
+mod package;
+mod prefix;
 mod source;
 mod stage;
 mod swap;
 mod table;
 mod tree;
+mod trial;
+mod verify;
 mod wheel;
+mod write;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -27,10 +44,16 @@ use xshell::Shell;
 enum Task {
     /// Generate the raw bindings from the vendor's headers.
     Codegen(codegen::Args),
+    /// Write the page that maps every C item to its Rust counterpart.
+    ApiMap(api_map::Args),
     /// Run every check that a change must pass.
     Ci,
-    /// Lay out the vendor's libraries and headers from its Python wheels.
+    /// Lay out the vendor's libraries and headers in one folder.
     StageNative(stage::Args),
+    /// Make an archive with libraries and tool, and the packages of the crates.
+    Package(package::Args),
+    /// Check a staged tree, an archive or a package.
+    Verify(verify::Args),
 }
 
 fn main() -> ExitCode {
@@ -50,8 +73,11 @@ fn run(task: Task) -> Result<()> {
     let root = root()?;
     match task {
         Task::Codegen(args) => codegen::run(&args, &sh, &root),
+        Task::ApiMap(args) => api_map::run(&args, &root),
         Task::Ci => ci::run(&sh, &root),
         Task::StageNative(args) => stage::run(&args, &sh, &root),
+        Task::Package(args) => package::run(&args, &sh, &root),
+        Task::Verify(args) => verify::run(&args, &sh),
     }
 }
 

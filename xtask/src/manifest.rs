@@ -3,9 +3,13 @@
 use std::io::Read;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use crate::arch::Arch;
+use crate::elf::Library;
+use crate::write;
 
 /// Name of the file in the tree's root.
 pub(crate) const FILE: &str = "manifest.toml";
@@ -16,6 +20,12 @@ const SCHEMA: u32 = 1;
 #[derive(Serialize, Deserialize, Debug)]
 pub(crate) struct Manifest {
     pub(crate) schema: u32,
+    /// Processor architecture of the libraries.
+    #[serde(default)]
+    pub(crate) arch: String,
+    /// CUDA majors that were staged, oldest first.
+    #[serde(default)]
+    pub(crate) cuda: Vec<u32>,
     #[serde(rename = "file", default)]
     pub(crate) files: Vec<Entry>,
 }
@@ -27,7 +37,7 @@ pub(crate) struct Entry {
     pub(crate) path: String,
     pub(crate) size: u64,
     pub(crate) sha256: String,
-    /// The archive that it was unpacked from.
+    /// What it was taken from: the file name of a wheel, or a folder with `build:` or `tree:`.
     pub(crate) source: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) library: Option<LibraryEntry>,
@@ -40,6 +50,8 @@ pub(crate) struct LibraryEntry {
     pub(crate) version: String,
     pub(crate) cuda_major: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) build_id: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) soname: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) runpath: Option<String>,
@@ -50,21 +62,33 @@ pub(crate) struct LibraryEntry {
 }
 
 impl Manifest {
-    pub(crate) fn new(mut files: Vec<Entry>) -> Self {
+    pub(crate) fn new(arch: Arch, cuda: &[u32], mut files: Vec<Entry>) -> Self {
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        Self { schema: SCHEMA, files }
+        Self { schema: SCHEMA, arch: arch.name().to_owned(), cuda: cuda.to_vec(), files }
     }
 
-    /// The manifest of the tree at `root`; `None` when it has none that can be read.
-    pub(crate) fn load(root: &Path) -> Option<Self> {
-        let text = std::fs::read_to_string(root.join(FILE)).ok()?;
-        toml::from_str(&text).ok().filter(|manifest: &Self| manifest.schema == SCHEMA)
+    /// The manifest of the tree at `root`.
+    pub(crate) fn read(root: &Path) -> Result<Self> {
+        let path = root.join(FILE);
+        let text = std::fs::read_to_string(&path).with_context(|| {
+            format!("{}: cannot be read; a whole tree has it, so stage again", path.display())
+        })?;
+        let manifest: Self = toml::from_str(&text).with_context(|| {
+            format!("{}: is no manifest of this form; stage again", path.display())
+        })?;
+        ensure!(
+            manifest.schema == SCHEMA,
+            "{}: expected schema {SCHEMA}, found {}; use the xtask that wrote it, or stage again",
+            path.display(),
+            manifest.schema
+        );
+        Ok(manifest)
     }
 
     pub(crate) fn save(&self, root: &Path) -> Result<()> {
         let body = toml::to_string(self).context("writing the manifest as TOML")?;
-        let text = format!("# Written by `cargo xtask stage-native`.\n{body}");
-        std::fs::write(root.join(FILE), text).context("writing the manifest")
+        let text = format!("# Written by cargo xtask; native/README.md describes it.\n{body}");
+        write::file(&root.join(FILE), text.as_bytes())
     }
 }
 
@@ -76,7 +100,23 @@ impl Entry {
     }
 }
 
-fn digest(path: &Path) -> Result<(u64, String)> {
+impl LibraryEntry {
+    pub(crate) fn new(library: Library, version: String, cuda_major: u32) -> Self {
+        Self {
+            version,
+            cuda_major,
+            build_id: library.build_id,
+            soname: library.soname,
+            runpath: library.runpath,
+            glibc: library.glibc,
+            needed: library.needed,
+            imports: library.imports.into_iter().collect(),
+        }
+    }
+}
+
+/// Size and SHA-256 of a file.
+pub(crate) fn digest(path: &Path) -> Result<(u64, String)> {
     let mut file = std::fs::File::open(path)?;
     let (mut hash, mut size, mut buffer) = (Sha256::new(), 0, vec![0; 1 << 20]);
     loop {

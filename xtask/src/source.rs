@@ -1,4 +1,4 @@
-//! Where a wheel comes from: a file, or a package index by way of pip.
+//! Where a tree is staged from: a wheel's file, a package index by way of pip, a folder.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -7,12 +7,18 @@ use anyhow::{Context, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
 use crate::arch::Arch;
+use crate::folder::Folder;
+use crate::origin::Origin;
+use crate::wheel::Wheel;
+use crate::write;
 
 /// The value of `--from`.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Source {
     Wheel(PathBuf),
     Pypi(String),
+    Build(PathBuf),
+    Tree(PathBuf),
 }
 
 impl FromStr for Source {
@@ -24,29 +30,37 @@ impl FromStr for Source {
         };
         match value.split_once(':') {
             Some(("wheel", path)) if !path.is_empty() => Ok(Self::Wheel(path.into())),
+            Some(("build", path)) if !path.is_empty() => Ok(Self::Build(path.into())),
+            Some(("tree", path)) if !path.is_empty() => Ok(Self::Tree(path.into())),
             Some(("pypi", version)) if !version.is_empty() && plain(version) => {
                 Ok(Self::Pypi(version.to_owned()))
             }
-            _ => Err("expected wheel:PATH or pypi:VERSION (such as pypi:0.1.0)".to_owned()),
+            _ => Err("expected pypi:VERSION (such as pypi:0.1.0), wheel:PATH, build:DIR (a build \
+                      of the upstream repository) or tree:DIR (a staged tree)"
+                .to_owned()),
         }
     }
 }
 
 impl Source {
-    /// The wheel's path, downloaded into `dir` where need be.
-    pub(crate) fn fetch(&self, sh: &Shell, arch: Arch, dir: &Path) -> Result<PathBuf> {
+    /// Opens it, after a download into `dir` where need be.
+    pub(crate) fn open(&self, sh: &Shell, arch: Arch, dir: &Path) -> Result<Origin> {
         match self {
-            Self::Wheel(path) => Ok(path.clone()),
+            Self::Wheel(path) => Wheel::open(path).map(Origin::Wheel),
             Self::Pypi(version) => {
-                download(sh, &format!("nccl-extensions=={version}"), arch, &dir.join("extensions"))
+                let dir = dir.join("extensions");
+                let path = download(sh, &format!("nccl-extensions=={version}"), arch, &dir)?;
+                Wheel::open(&path).map(Origin::Wheel)
             }
+            Self::Build(path) => Folder::open("build", path).map(Origin::Build),
+            Self::Tree(path) => Folder::open("tree", path).map(Origin::Tree),
         }
     }
 }
 
 /// Downloads the wheel that meets a requirement into the folder `dir`, which is made for it.
 pub(crate) fn download(sh: &Shell, requirement: &str, arch: Arch, dir: &Path) -> Result<PathBuf> {
-    std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
+    write::folder(dir)?;
     if cmd!(sh, "python3 -m pip --version").quiet().ignore_stdout().ignore_stderr().run().is_err() {
         bail!(
             "downloading {requirement} needs `python3 -m pip`, which does not run; install it \
@@ -88,10 +102,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_source_is_a_wheel_or_a_version() {
+    fn a_source_has_a_kind_and_a_value() {
         assert_eq!("wheel:a/b.whl".parse(), Ok(Source::Wheel("a/b.whl".into())));
         assert_eq!("pypi:0.1.0".parse(), Ok(Source::Pypi("0.1.0".to_owned())));
-        for wrong in ["", "0.1.0", "wheel:", "pypi:", "pypi:1 --index-url=x", "git:main"] {
+        assert_eq!("build:a/b".parse(), Ok(Source::Build("a/b".into())));
+        assert_eq!("tree:a".parse(), Ok(Source::Tree("a".into())));
+        for wrong in
+            ["", "0.1.0", "wheel:", "build:", "tree:", "pypi:", "pypi:1 --index-url=x", "git:main"]
+        {
             assert!(wrong.parse::<Source>().is_err(), "{wrong:?}");
         }
     }

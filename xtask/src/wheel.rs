@@ -1,11 +1,13 @@
 //! Reading Python wheels: zip archives with metadata in a `*.dist-info` folder.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use zip::ZipArchive;
+
+use crate::write;
 
 pub(crate) struct Wheel {
     archive: ZipArchive<File>,
@@ -33,7 +35,7 @@ impl Wheel {
                 .by_index_raw(index)
                 .with_context(|| format!("{}: entry {index} is damaged", path.display()))?;
             ensure!(
-                entry.enclosed_name().is_some() && !entry.is_symlink(),
+                write::stays_inside(entry.name()) && !entry.is_symlink(),
                 "{}: entry `{}` points outside the archive's own folder, which no wheel needs; do \
                  not use this file",
                 path.display(),
@@ -55,18 +57,15 @@ impl Wheel {
 
     /// Writes one file of the archive. The archive's checksum is verified on the way.
     pub(crate) fn extract(&mut self, entry: &str, to: &Path) -> Result<()> {
-        if let Some(dir) = to.parent() {
-            std::fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
-        }
-        let mut out = File::create(to).with_context(|| format!("creating {}", to.display()))?;
         let damaged = damaged(&self.path, entry);
         let mut file = self.archive.by_name(entry).with_context(&damaged)?;
-        let copied = io::copy(&mut file, &mut out).with_context(&damaged)?;
+        let size = file.size();
+        let copied = write::copy(&mut file, size, to, damaged)?;
         ensure!(
-            copied > 0 || file.size() == 0,
-            "{}: entry `{entry}` holds {} bytes and none could be read",
-            self.path.display(),
-            file.size()
+            copied == size,
+            "{}: entry `{entry}` holds {size} bytes, of which {copied} could be read; download it \
+             again",
+            self.path.display()
         );
         Ok(())
     }
@@ -88,14 +87,6 @@ impl Wheel {
                 bail!("{}: has no *.dist-info/METADATA, so it is no wheel", self.path.display())
             }
         }
-    }
-
-    /// A field of METADATA that occurs once.
-    pub(crate) fn field(&mut self, name: &str) -> Result<String> {
-        let metadata = self.metadata()?;
-        field_values(&metadata, name).next().map(str::to_owned).with_context(|| {
-            format!("{}: METADATA has no `{name}` field, so it is no wheel", self.path.display())
-        })
     }
 
     /// What the wheel requires of `package`, as pip takes it: `package==1.2.3`.

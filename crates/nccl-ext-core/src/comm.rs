@@ -367,8 +367,7 @@ impl Comm {
         let _device = self.activate()?;
         let call = driver::required(backend, backend.driver().copy_to_host, NAME)?;
         // SAFETY: this function's contract; `to` is borrowed until the copy is done.
-        let code =
-            unsafe { call(to.as_mut_ptr().cast(), from as u64, to.len(), stream.as_raw()) };
+        let code = unsafe { call(to.as_mut_ptr().cast(), from as u64, to.len(), stream.as_raw()) };
         driver::check(backend, NAME, code)?;
         stream.synchronize(self)
     }

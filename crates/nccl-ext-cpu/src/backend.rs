@@ -1,4 +1,4 @@
-//! The backend: three tables and two hooks.
+//! The backend: four tables and two hooks.
 
 use std::sync::OnceLock;
 
@@ -6,9 +6,10 @@ use nccl_ep_sys::EpApi;
 use nccl_ext_core::backend::{ExtensionTable, Hooks};
 use nccl_ext_core::raw::ncclComm_t;
 use nccl_ext_core::{Backend, Error, LibraryInfo, MemorySpace, Version};
+use nccl_m2n_sys::M2nApi;
 
 use crate::refusal::take_error;
-use crate::{driver, ep, nccl};
+use crate::{driver, ep, m2n, nccl};
 
 /// The CPU backend. It is one for the whole process; worlds are told apart by their unique ids.
 #[must_use]
@@ -20,8 +21,11 @@ pub fn backend() -> Backend {
             .nccl(nccl::TABLE)
             .driver(driver::TABLE)
             .extension(ep::TABLE)
+            .extension(ep::IMPORT)
+            .extension(m2n::TABLE)
             .library(library("libnccl.so.2", Version::from_nccl_code(nccl::VERSION)))
             .library(library(EpApi::LIBRARY, Version::from_extension_code(ep::VERSION)))
+            .library(library(M2nApi::LIBRARY, Version::from_extension_code(m2n::VERSION)))
             .hooks(Hooks { take_error, fail_rank });
         // SAFETY: the functions keep the C contracts of their names for host memory: each checks
         // what it can, and needs of the rest what C callers promise.

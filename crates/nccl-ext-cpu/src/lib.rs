@@ -3,8 +3,8 @@
 //! Ranks are threads of one process and host memory is device memory. Streams are ignored: every
 //! call is complete when it returns, except that a staged send copies and does not wait.
 //! [`backend`] gives the same function tables as the native libraries do, so a program written
-//! against `nccl-ep` runs on either; results follow the vendor's order and rounding bit for bit
-//! where the GPU library is deterministic.
+//! against `nccl-ep` or `nccl-m2n` runs on either; results follow the vendor's order and rounding
+//! bit for bit where the GPU library is deterministic.
 //!
 //! ```
 //! use nccl_ext_core::{Error, Reduction, Stream};
@@ -26,6 +26,12 @@
 //!   that waits for a rank that failed, panicked or left gets [`Error::PeerFailed`] at once.
 //! * Where the GPU's order of rows is unspecified (low latency) rows come in the order of source
 //!   rank and token.
+//! * Resharding is PACK on one NVLink domain, with its limits and its choice of source replicas;
+//!   what also needs a device-controlled network there (reversed meshes, fused groups, copies of a
+//!   rank to itself, DIRECT, PIPE) works. There are no staging slots to run out of.
+//! * Sides of a reshard that are not one global tensor, ranks that ask for different transfers, and
+//!   tiles of two ranks that overlap in memory are `ncclInvalidArgument` on every rank, where the
+//!   GPU library moves wrong bytes or waits for ever. A rank without its buffer fails all ranks.
 //!
 //! [`Error::PeerFailed`]: nccl_ext_core::Error::PeerFailed
 
@@ -34,6 +40,7 @@ mod config;
 mod driver;
 mod entry;
 mod ep;
+mod m2n;
 mod nccl;
 mod ranks;
 mod refusal;

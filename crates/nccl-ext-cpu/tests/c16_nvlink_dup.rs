@@ -70,6 +70,28 @@ fn c16_nvlink_dup_rounds_once() {
         });
     });
 
+    // Local duplication leaves its sums in windows, and ordinary inputs alone (EP 4.8.5).
+    with_flags("", "1", || {
+        ranks(2, |comm| {
+            let ht = Ht::new(comm, THREE, EM);
+            let given: &[f32] = if comm.rank() == 0 { &[5., 7.] } else { &[13.] };
+            for in_window in [false, true] {
+                let mut call = ht.combine_of(given);
+                if in_window {
+                    call.tokens = call.tokens.map(|tensor| window(comm, tensor));
+                }
+                ok(call.call(&ht.handle));
+                let input = values(&call.tokens.unwrap().data, H);
+                if comm.rank() == 0 {
+                    assert_eq!(values(&call.out.unwrap().data, H), [25.0]);
+                    assert_eq!(input, if in_window { [12., 7.] } else { [5., 7.] });
+                } else {
+                    assert_eq!(input, given);
+                }
+            }
+        });
+    });
+
     // A forced mode stages the worst case, whatever the layout of the handle (EP 3.2 d).
     with_flags("1", "", || {
         ranks(2, |comm| {

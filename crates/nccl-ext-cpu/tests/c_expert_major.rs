@@ -217,6 +217,21 @@ fn c15_local_permute_rounds_each_ranks_part() {
 }
 
 #[test]
+fn c15_local_permute_leaves_its_input_alone_even_in_a_window() {
+    ranks(2, |comm| {
+        let ht = Ht::new(comm, THREE, EM);
+        let given: &[f32] = if comm.rank() == 0 { &[5., 7.] } else { &[13.] };
+        let mut call = ht.combine_of(given);
+        call.tokens = call.tokens.map(|tensor| window(comm, tensor));
+        ok(call.call(&ht.handle));
+        assert_eq!(values(&call.tokens.unwrap().data, H), given);
+        if comm.rank() == 0 {
+            assert_eq!(values(&call.out.unwrap().data, H), [25.0]);
+        }
+    });
+}
+
+#[test]
 fn c15_the_part_is_summed_in_fp32() {
     // 256 + 1 + 1 on one rank is 258: only the sum is rounded.
     let fixture =
@@ -301,6 +316,19 @@ fn dup_windows_have_their_weights_initialised_up_to_the_budget() {
         assert!(received.rows[8..].iter().all(|&x| x == CANARY));
         assert!(received.weights[8..16].iter().all(|&x| x == 0.0));
         assert_eq!(received.weights[16..], [CANARY; 2]);
+    });
+}
+
+#[test]
+fn permute_windows_have_nothing_beyond_the_total_written() {
+    ranks(2, |comm| {
+        let ht = aligned(comm, G2, 4);
+        let mut call = ht.dispatch_into(18);
+        call.out_tokens = call.out_tokens.map(|tensor| window(comm, tensor));
+        ok(call.call(&ht.handle));
+        let received = Received::of(call);
+        assert!(received.rows[8..].iter().all(|&x| x == CANARY));
+        assert!(received.weights[8..].iter().all(|&x| x == CANARY));
     });
 }
 

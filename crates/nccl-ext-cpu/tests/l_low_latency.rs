@@ -432,6 +432,38 @@ fn l13_a_full_operation_does_not_wait_for_a_staged_peers_completion() {
 }
 
 #[test]
+fn l13_a_completion_never_reads_what_a_full_peer_has_taken_back() {
+    // Rank 1 sends all it can to rank 0 and overwrites it, last token first, as soon as its call
+    // returns; rank 0 has staged nothing and is still copying then if nobody keeps it from that.
+    const LONG: usize = 8192;
+    const MOST: usize = 64;
+    let one_way = Fixture {
+        max_tokens: MOST,
+        ids: |r| if r == 1 { [0, 1].repeat(MOST) } else { vec![] },
+        values: |r| (0..if r == 1 { MOST } else { 0 }).map(|t| t as f32).collect(),
+        ..G2
+    };
+    ranks(2, |comm| {
+        let config = one_way.config(LL, LONG);
+        let ll = Ll::on(Group::new(comm, &config).into(), comm.rank(), one_way, RM);
+        for _ in 0..20 {
+            let mut call = ll.dispatch_call(LONG);
+            if comm.rank() == 0 {
+                send_only(&mut call);
+                ok(call.call(&ll.handle));
+                ok(complete(&ll.handle));
+                let rows = values(&call.out_tokens.unwrap().data, LONG);
+                assert_eq!(rows[MOST..], (one_way.values)(1));
+            } else {
+                ok(call.call(&ll.handle));
+                let data = &mut call.tokens.as_mut().unwrap().data;
+                data.iter_mut().rev().for_each(|x| *x = bf16::from_f32(-1.0));
+            }
+        }
+    });
+}
+
+#[test]
 fn l13_nothing_else_between_a_staged_send_and_its_completion() {
     ranks(2, |comm| {
         let group = std::rc::Rc::new(Group::new(comm, &G2.config(LL, WIDE)));

@@ -149,6 +149,8 @@ fn what_collectives_refuse() {
         // Not offered.
         let code = unsafe { (api.ncclSend)(buffer, 1, int32, 0, raw, null_mut()) };
         assert_eq!(code, USAGE);
+        let error = error().unwrap();
+        assert!(error.to_string().starts_with("ncclSend is not offered"), "{error}");
     });
 }
 

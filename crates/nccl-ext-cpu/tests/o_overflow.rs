@@ -133,6 +133,18 @@ fn o07_flat_drop_of_a_whole_rank() {
 }
 
 #[test]
+fn o07_permute_drop_clamps_offsets_to_the_budget() {
+    ranks(2, |comm| {
+        let ht = dropping(comm, PAIR_TO_0, EM, 0);
+        let published = match comm.rank() {
+            0 => Published { counters: vec![4, 0], offsets: vec![0, 4], total: 8 },
+            _ => Published { counters: vec![0, 0], offsets: vec![0, 0], total: 0 },
+        };
+        assert_eq!(ht.published, published);
+    });
+}
+
+#[test]
 fn o08_trap_is_an_error_on_every_rank() {
     for layout in [FLAT, EM] {
         let results = run_ranks(2, &CpuConfig::new(), |comm| {

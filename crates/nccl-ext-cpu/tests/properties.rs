@@ -67,7 +67,7 @@ impl Routing {
         let mixed = (id + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15 ^ self.seed) >> 40;
         let mantissa = 128 + (mixed % 128) as i32;
         let exponent = (mixed / 128 % 8) as i32 - 4;
-        let sign = if mixed / 1024 % 2 == 0 { 1.0 } else { -1.0 };
+        let sign = if (mixed / 1024).is_multiple_of(2) { 1.0 } else { -1.0 };
         sign * mantissa as f32 * 2.0_f32.powi(exponent)
     }
 
@@ -395,7 +395,7 @@ fn conserved(routing: &Routing) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(24) })]
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
 
     #[test]
     fn high_throughput_flat_follows_the_model(routing in routing()) {

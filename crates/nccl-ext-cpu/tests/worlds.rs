@@ -5,8 +5,7 @@
 
 mod common;
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::*;
@@ -289,6 +288,8 @@ fn ids_of_others_are_refused() {
     assert!(error.to_string().contains("an id of ncclGetUniqueId"), "{error}");
     assert_eq!(nccl_ext_cpu::last_refusal(), Some(FailureClass::Return));
     let id = UniqueId::new(backend()).unwrap();
+    let error = Comm::init_rank(backend(), 1 << 30, &id, 0).map(drop).unwrap_err();
+    assert!(error.to_string().contains("nranks <= 4096"), "{error}");
     Comm::init_rank(backend(), 1, &id, 0).unwrap();
 }
 
@@ -325,13 +326,14 @@ fn errors_are_taken_once_and_success_clears_them() {
 
 #[test]
 fn an_abort_from_another_thread_ends_the_wait() {
-    let raw = Arc::new(AtomicUsize::new(0));
+    let (raw, ended) = (AtomicUsize::new(0), AtomicBool::new(false));
     let results = run_ranks(2, &long(), |comm| {
         if comm.rank() == 0 {
             raw.store(comm.as_raw().expose_provenance(), Ordering::Release);
             let result = sum(&comm);
             // Rank 1 has aborted it already.
             std::mem::forget(comm);
+            ended.store(true, Ordering::Release);
             return result;
         }
         let mut address = 0;
@@ -341,10 +343,16 @@ fn an_abort_from_another_thread_ends_the_wait() {
         std::thread::sleep(Duration::from_millis(20));
         let abort = backend().nccl().ncclCommAbort;
         ok(unsafe { abort(std::ptr::with_exposed_provenance_mut(address)) });
-        Ok(0)
+        while !ended.load(Ordering::Acquire) {
+            std::thread::yield_now();
+        }
+        // What rank 0 had shown is gone with it.
+        sum(&comm)
     });
     let error = failure(&results[0]).to_string();
-    assert!(error.contains("left the communicator"), "{error}");
+    assert!(error.starts_with("rank 0 left the communicator"), "{error}");
+    let error = failure(&results[1]).to_string();
+    assert!(error.starts_with("rank 0 failed: rank 0 left the communicator"), "{error}");
 }
 
 #[test]

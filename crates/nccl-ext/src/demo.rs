@@ -1,93 +1,75 @@
 //! Dispatch, experts, combine: on every pair of algorithm and layout, and proved.
+//!
+//! ```text
+//! cpu      ranks as threads of this process
+//! native   ranks as processes, a GPU each: launched, met and read back by files
+//! rank     what one rank does, whatever it runs on
+//! verdict  oracle, counters and the CPU backend against what the ranks gave back
+//! report   the facts; table  for people
+//! ```
 
+mod cpu;
 mod experts;
 mod ht_expert_major;
 mod ht_flat;
 mod limits;
 mod ll_expert_major;
 mod ll_rank_major;
+pub mod native;
+mod outcome;
 mod pair;
 mod rank;
+mod received;
 mod report;
+mod speed;
 mod table;
 mod verdict;
 
-pub use pair::{PAIRS, Pair};
+pub use outcome::{Outcome, Speed, Time};
+pub use pair::{PAIRS, Pair, named};
 pub use rank::{Rank, Round};
+pub use received::Received;
 pub use report::{PairReport, Report};
 
-use nccl_ext_core::{Backend, Comm, Error};
-use nccl_ext_cpu::{CpuConfig, RankFailure, run_ranks};
+use nccl_ext_core::{Backend, Comm, Error, MemorySpace};
 
 use crate::failure::Failure;
 use crate::routing::Routing;
 
-/// Rounds before the timed ones.
-pub const WARM_UP: usize = 1;
-/// Rounds whose times count.
-pub const TIMED: usize = 5;
-
 /// How the demo runs.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone)]
 pub struct Options {
     /// Inverts a byte that one rank received, between dispatch and combine: the verdict must fail.
     pub corrupt: bool,
+    /// The pairs to run.
+    pub pairs: Vec<&'static Pair>,
+    /// Rounds before the timed ones.
+    pub warm_up: usize,
+    /// Rounds whose times count.
+    pub rounds: usize,
+    /// Whether calls are timed alone, too.
+    pub speed: bool,
 }
 
-/// Runs every pair on the CPU backend, with ranks as threads.
+impl Default for Options {
+    fn default() -> Self {
+        Self { corrupt: false, pairs: PAIRS.iter().collect(), warm_up: 1, rounds: 5, speed: false }
+    }
+}
+
+/// Runs the pairs on the CPU backend, with ranks as threads.
 ///
 /// # Errors
 /// [`Failure`] when the routing breaks a rule of the demo or of the API, or a call fails. A result
 /// that is wrong is no error but a verdict in the report.
-pub fn run(routing: &Routing, options: Options) -> Result<Report, Failure> {
-    limits::check(routing)?;
-    let pairs: Result<_, Failure> = PAIRS
-        .iter()
-        .map(|pair| {
-            let rounds = run_pair(pair, routing, options)?;
-            Ok(PairReport::new(pair, routing, &rounds))
-        })
-        .collect();
-    Ok(Report::new(nccl_ext_cpu::backend(), routing, options, pairs?))
-}
-
-/// One pair on all ranks; gives the rounds of each.
-fn run_pair(pair: &Pair, routing: &Routing, options: Options) -> Result<Vec<Vec<Round>>, Failure> {
-    let results = run_ranks(routing.sizes.ranks, &CpuConfig::new(), |comm| {
-        run_rank(comm, pair, routing, options)
-    });
-    let mut rounds = Vec::new();
-    let mut failures = Vec::new();
-    for result in results {
-        match result {
-            Ok(rank) => rounds.push(rank),
-            Err(failure) => failures.push(failure),
-        }
-    }
-    // Most ranks only know that another failed: take one that knows why.
-    let is_echo = |failure: &RankFailure<Error>| {
-        matches!(failure, RankFailure::Error(Error::PeerFailed { .. }))
+pub fn run(routing: &Routing, options: &Options) -> Result<Report, Failure> {
+    limits::check_cpu(routing, &options.pairs)?;
+    let pair = |pair: &&'static Pair| {
+        let outcomes = cpu::run_pair(pair, routing, options)?;
+        Ok(PairReport::new(pair, routing, options, &outcomes, None))
     };
-    let at = failures.iter().position(|failure| !is_echo(failure)).unwrap_or(0);
-    if failures.is_empty() {
-        return Ok(rounds);
-    }
-    Err(match failures.swap_remove(at) {
-        RankFailure::Error(error) => Failure::Call {
-            file: routing.name.clone(),
-            pair: pair.name,
-            error: Box::new(cause(error)),
-        },
-        RankFailure::Panic(message) => Failure::Panic { pair: pair.name, message },
-    })
-}
-
-/// The error of the rank where it began.
-fn cause(error: Error) -> Error {
-    match error {
-        Error::PeerFailed { error, .. } => cause(Error::clone(&error)),
-        error => error,
-    }
+    let pairs: Result<_, Failure> = options.pairs.iter().map(pair).collect();
+    Ok(Report::new(nccl_ext_cpu::backend(), routing, options, pairs?))
 }
 
 /// One rank's part in one pair, on whatever backend the communicator is of.
@@ -98,25 +80,30 @@ pub fn run_rank(
     comm: Comm,
     pair: &Pair,
     routing: &Routing,
-    options: Options,
-) -> Result<Vec<Round>, Error> {
-    let rounds = {
-        let corrupt = options.corrupt && routing.first_receiver() == Some(comm.rank());
-        let rank = Rank::new(&comm, routing, WARM_UP + TIMED, corrupt)?;
-        (pair.run)(&rank)?
+    options: &Options,
+) -> Result<Outcome, Error> {
+    let outcome = {
+        let rank = Rank::new(&comm, routing, options)?;
+        let rounds = (pair.run)(&rank)?;
+        let speed = options.speed.then(|| speed::measure(&rank, pair)).transpose()?;
+        Outcome { rounds, speed, seen: Vec::new() }
     };
     comm.destroy()?;
-    Ok(rounds)
+    Ok(outcome)
 }
 
 /// What there is to say of a backend in one line.
 fn backend_line(backend: Backend) -> String {
-    let place = match backend.name() {
-        "cpu" => "ranks are threads, memory is the host's".into(),
-        _ => backend.memory().to_string(),
-    };
-    let libraries = backend.libraries().iter();
-    let libraries: Vec<_> =
-        libraries.map(|library| format!("{} {}", library.name, library.version)).collect();
-    format!("{} ({place}), standing in for {}", backend.name(), libraries.join(" and "))
+    let libraries = backend.libraries().iter().map(|library| match &library.path {
+        Some(path) => format!("{} {} ({})", library.name, library.version, path.display()),
+        None => format!("{} {}", library.name, library.version),
+    });
+    let libraries = libraries.collect::<Vec<_>>().join(" and ");
+    let name = backend.name();
+    match backend.memory() {
+        MemorySpace::Host => {
+            format!("{name} (ranks are threads, memory is the host's), standing in for {libraries}")
+        }
+        MemorySpace::Device => format!("{name} (a process and a GPU for each rank), {libraries}"),
+    }
 }

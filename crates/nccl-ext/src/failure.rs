@@ -49,18 +49,54 @@ pub enum Failure {
         /// What the panic said.
         message: String,
     },
+    /// The native libraries or GPUs are not there.
+    Load(Box<Error>),
+    /// A rank that is a process failed, or time was up.
+    Ranks {
+        /// Which one and how, in one line.
+        message: String,
+        /// The last lines of ranks that could not say it themselves.
+        output: Vec<String>,
+        /// As the rank's.
+        exit_code: u8,
+    },
+    /// The folder where ranks meet cannot be used.
+    Folder {
+        /// What for.
+        what: &'static str,
+        /// Why not.
+        error: String,
+    },
     /// The result could not be written.
     Output(std::io::Error),
 }
 
 impl Failure {
+    pub(crate) fn folder(what: &'static str, error: &dyn fmt::Display) -> Self {
+        Self::Folder { what, error: error.to_string() }
+    }
+
+    /// Lines that go with the message.
+    #[must_use]
+    pub fn output(&self) -> &[String] {
+        match self {
+            Self::Ranks { output, .. } => output,
+            _ => &[],
+        }
+    }
+
     /// 2 when the input or an argument is to blame, else 1.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Input(_) => 2,
             Self::Call { error, .. } if matches!(**error, Error::Invalid { .. }) => 2,
-            Self::Call { .. } | Self::Panic { .. } | Self::Output(_) => 1,
+            Self::Ranks { exit_code, .. } => *exit_code,
+            Self::Call { .. }
+            | Self::Panic { .. }
+            | Self::Load(_)
+            | Self::Folder { .. }
+            | Self::Output(_) => 1,
         }
     }
 }
@@ -71,6 +107,11 @@ impl fmt::Display for Failure {
             Self::Input(error) => error.fmt(f),
             Self::Call { file, pair, error } => write!(f, "{file}: {pair}: {error}"),
             Self::Panic { pair, message } => write!(f, "{pair}: a rank panicked: {message}"),
+            Self::Load(error) => write!(f, "backend native: {error}"),
+            Self::Ranks { message, .. } => f.write_str(message),
+            Self::Folder { what, error } => {
+                write!(f, "the folder where ranks meet could not be {what}: {error}")
+            }
             Self::Output(error) => write!(f, "stdout: {error}"),
         }
     }

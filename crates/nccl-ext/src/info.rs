@@ -14,6 +14,8 @@ pub struct Info {
     tool: &'static str,
     version: &'static str,
     crates: Vec<Crate>,
+    /// What catches the C++ exceptions of the native libraries.
+    exception_guard: &'static str,
     backends: Vec<BackendInfo>,
 }
 
@@ -87,6 +89,7 @@ impl Info {
             tool: "nccl-ext",
             version: env!("CARGO_PKG_VERSION"),
             crates: CRATES.map(|name| Crate { name, version }).to_vec(),
+            exception_guard: nccl_ext_core::guard::kind(),
             backends: vec![
                 BackendInfo::new("cpu", Ok(nccl_ext_cpu::backend())),
                 BackendInfo::new("native", nccl_ep_sys::load()),
@@ -114,6 +117,7 @@ impl Info {
         for Crate { name, version } in &self.crates {
             writeln!(text, "  crate {name} {version}")?;
         }
+        writeln!(text, "exception guard: {}", self.exception_guard)?;
         for backend in &self.backends {
             let BackendInfo { name, memory, error, .. } = backend;
             match (memory, error) {

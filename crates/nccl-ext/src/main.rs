@@ -1,14 +1,14 @@
 //! The command line tool `nccl-ext`.
 
-use std::path::PathBuf;
+mod demo_args;
+
 use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
-use nccl_ext::demo::{self, Options};
+use demo_args::DemoArgs;
 use nccl_ext::failure::Failure;
 use nccl_ext::info::Info;
 use nccl_ext::output;
-use nccl_ext::routing::Routing;
 
 /// Expert-parallel dispatch and combine over NVIDIA's nccl-extensions.
 #[derive(Parser)]
@@ -20,29 +20,25 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Dispatch recorded tokens to their experts, combine the results, and compare every bit with
-    /// an oracle.
+    /// Dispatch tokens to their experts, combine the results, and compare every bit with an oracle.
     ///
-    /// Runs on the CPU backend: no GPU is needed. Exit code 0: all verdicts pass; 1: one failed, or
-    /// the run did; 2: the input or an argument is at fault.
+    /// Runs on the CPU backend, where no GPU is needed, or on GPUs. Exit code 0: all verdicts pass;
+    /// 1: one failed, or the run did; 2: the input or an argument is at fault.
     Demo(DemoArgs),
+    /// Expert parallelism without running it.
+    #[command(subcommand)]
+    Ep(EpCommand),
     /// Versions of this tool, and which backends and libraries there are.
     Info(InfoArgs),
 }
 
-#[derive(Args)]
-struct DemoArgs {
-    /// A safetensors file with `tokens`, `topk_idx` and `topk_weights`, and with tokens_per_rank,
-    /// hidden, top_k, ranks and experts in its metadata. Default: recorded text inside the program.
-    #[arg(long, value_name = "FILE")]
-    input: Option<PathBuf>,
-    /// Print one JSON object.
-    #[arg(long)]
-    json: bool,
-    /// For tests of this tool: invert a received byte between dispatch and combine, which must fail
-    /// the verdict.
-    #[arg(long, hide = true)]
-    corrupt: bool,
+#[derive(Subcommand)]
+enum EpCommand {
+    /// Device memory that a model takes on each rank, before anything is allocated.
+    ///
+    /// Exit code 0: there are numbers; 1: the rules refuse each algorithm and layout asked for, and
+    /// the plan names them; 2: an argument is at fault.
+    Plan(nccl_ext::ep_plan::Arguments),
 }
 
 #[derive(Args)]
@@ -57,6 +53,7 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(failure) => {
             output::complain(&failure.to_string());
+            output::quote(failure.output());
             ExitCode::from(failure.exit_code())
         }
     }
@@ -64,15 +61,8 @@ fn main() -> ExitCode {
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
-        Command::Demo(args) => {
-            let routing = match &args.input {
-                Some(path) => Routing::read(path)?,
-                None => Routing::recorded()?,
-            };
-            let report = demo::run(&routing, Options { corrupt: args.corrupt })?;
-            output::print(&if args.json { report.json() } else { report.table() })?;
-            Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::from(1) })
-        }
+        Command::Demo(args) => args.run(),
+        Command::Ep(EpCommand::Plan(args)) => nccl_ext::ep_plan::run(&args),
         Command::Info(args) => {
             let info = Info::collect();
             output::print(&if args.json { info.json() } else { info.text() })?;

@@ -4,15 +4,20 @@
 //! promises. Nothing here calls `nccl-ep` or a backend: what a test compares with must not share
 //! the code that it tests.
 
+mod arrivals;
 mod counts;
 mod distance;
 
+pub use arrivals::{
+    Arrival, Zones, ht_expert_arrivals, ht_rank_arrivals, ll_expert_arrivals, ll_source_arrivals,
+};
 pub use counts::{Counts, by_expert, by_rank, by_source};
-pub use distance::distance;
+pub use distance::{distance, largest_difference};
 
 use nccl_ext_core::bf16;
 
 use crate::routing::Routing;
+use crate::rows;
 
 /// An expert of the whole model and the weight that a token gave it.
 pub type Choice = (usize, f32);
@@ -41,7 +46,10 @@ pub fn weighted_sum(value: f32, experts: &[Choice], h: usize) -> f32 {
 
 /// Low latency, expert-major: each expert's row comes back, and combine multiplies it with its
 /// weight and adds, both in one rounding, in the order of the token's choices.
-pub fn ll_expert_major(routing: &Routing, expert: impl Fn(f32, usize, usize) -> f32) -> Vec<bf16> {
+pub fn ll_expert_major(
+    routing: &Routing,
+    expert: impl Fn(f32, usize, usize) -> f32 + Sync,
+) -> Vec<bf16> {
     each_element(routing, choices, |value, choices, h| {
         let mut sum = 0.0_f32;
         for &(id, weight) in choices {
@@ -55,7 +63,7 @@ pub fn ll_expert_major(routing: &Routing, expert: impl Fn(f32, usize, usize) -> 
 /// the token first names the ranks.
 pub fn ll_rank_major(
     routing: &Routing,
-    rank_row: impl Fn(f32, &[Choice], usize) -> f32,
+    rank_row: impl Fn(f32, &[Choice], usize) -> f32 + Sync,
 ) -> Vec<bf16> {
     let ranks = |routing: &Routing, token| {
         let mut ranks: Vec<(usize, Vec<Choice>)> = Vec::new();
@@ -79,7 +87,10 @@ pub fn ll_rank_major(
 
 /// High throughput, flat: each rank gives one row, made of its experts in ascending order, and
 /// combine adds them in the order of ranks.
-pub fn ht_flat(routing: &Routing, rank_row: impl Fn(f32, &[Choice], usize) -> f32) -> Vec<bf16> {
+pub fn ht_flat(
+    routing: &Routing,
+    rank_row: impl Fn(f32, &[Choice], usize) -> f32 + Sync,
+) -> Vec<bf16> {
     each_element(routing, choices_by_rank, |value, ranks, h| {
         let mut sum = 0.0_f32;
         for experts in ranks {
@@ -93,7 +104,7 @@ pub fn ht_flat(routing: &Routing, rank_row: impl Fn(f32, &[Choice], usize) -> f3
 /// to bf16 before they travel, then combine adds the ranks' sums in the order of ranks.
 pub fn ht_expert_major(
     routing: &Routing,
-    expert_row: impl Fn(f32, Choice, usize) -> f32,
+    expert_row: impl Fn(f32, Choice, usize) -> f32 + Sync,
 ) -> Vec<bf16> {
     each_element(routing, choices_by_rank, |value, ranks, h| {
         let mut sum = 0.0_f32;
@@ -112,7 +123,7 @@ pub fn ht_expert_major(
 /// order of experts and rounded once.
 pub fn ht_expert_major_once(
     routing: &Routing,
-    expert_row: impl Fn(f32, Choice, usize) -> f32,
+    expert_row: impl Fn(f32, Choice, usize) -> f32 + Sync,
 ) -> Vec<bf16> {
     each_element(routing, choices_by_rank, |value, ranks, h| {
         let mut sum = 0.0_f32;
@@ -126,16 +137,16 @@ pub fn ht_expert_major_once(
 /// Computes every element of every token, from what is known of the token's routing.
 fn each_element<R>(
     routing: &Routing,
-    route: impl Fn(&Routing, usize) -> R,
-    element: impl Fn(f32, &R, usize) -> f32,
+    route: impl Fn(&Routing, usize) -> R + Sync,
+    element: impl Fn(f32, &R, usize) -> f32 + Sync,
 ) -> Vec<bf16> {
-    let mut combined = Vec::with_capacity(routing.tokens.len());
-    for token in 0..routing.sizes.tokens() {
+    let mut combined = vec![bf16::ZERO; routing.tokens.len()];
+    rows::each(rows::threads(), &mut combined, routing.sizes.hidden, |token, row| {
         let route = route(routing, token);
-        for (h, value) in routing.row(token).iter().enumerate() {
-            combined.push(rounded(element(value.to_f32(), &route, h)));
+        for (h, (result, value)) in row.iter_mut().zip(routing.row(token)).enumerate() {
+            *result = rounded(element(value.to_f32(), &route, h));
         }
-    }
+    });
     combined
 }
 

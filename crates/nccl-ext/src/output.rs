@@ -6,6 +6,9 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 
+/// What each message begins with.
+pub(crate) const PREFIX: &str = "nccl-ext: ";
+
 /// Writes to stdout. A reader that has left (`nccl-ext demo | head -1`) is not an error.
 ///
 /// # Errors
@@ -21,7 +24,14 @@ pub fn print(text: &str) -> Result<(), Failure> {
 /// Writes one line to stderr, whatever the message holds: file names may have line breaks.
 pub fn complain(message: &str) {
     // Where even stderr is closed, the exit code has to do.
-    let _ = writeln!(io::stderr(), "nccl-ext: {}", one_line(message));
+    let _ = writeln!(io::stderr(), "{PREFIX}{}", one_line(message));
+}
+
+/// Writes what goes with a message, a line each.
+pub fn quote(lines: &[String]) {
+    for line in lines {
+        let _ = writeln!(io::stderr(), "  {}", one_line(line));
+    }
 }
 
 /// A value as one indented JSON object, with a line break.

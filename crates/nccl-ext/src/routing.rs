@@ -1,6 +1,9 @@
-//! Recorded routing: the tokens of all ranks, the experts that each goes to, and their weights.
+//! Routing, recorded or generated: the tokens of all ranks, the experts that each goes to, and their
+//! weights.
 
 mod file;
+mod fold;
+mod generate;
 mod rules;
 
 use std::path::Path;
@@ -9,8 +12,13 @@ use nccl_ext_core::bf16;
 
 use crate::failure::InputError;
 
+pub use generate::Recipe;
+
 const RECORDED: &[u8] = include_bytes!("../data/moe_text_4x128.safetensors");
 const RECORDED_NAME: &str = "moe_text_4x128";
+
+/// Most experts. Low latency carries their ids in 16 bits, and the demo marks rows with these.
+const MAX_EXPERTS: usize = 65535;
 
 /// The sizes of a recording. Each is at least 1, and the experts divide evenly over the ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -283,11 +283,107 @@ fn sizes_that_the_api_refuses() {
     );
 }
 
+#[track_caller]
+fn refused_arguments(args: &[&str], expected: &str) {
+    let Ended { code, stdout, stderr } = run(program(&["demo"]).args(args));
+    assert_eq!(stderr, format!("nccl-ext: {expected}\n"));
+    assert_eq!((code, &*stdout), (Some(2), ""));
+}
+
+#[test]
+fn numbers_that_are_none_and_pairs_that_do_not_exist() {
+    let rule = "the option takes a whole number; expected";
+    for (flag, values, range) in [
+        ("--ranks", &["x", "-1", "1.5", "", "4294967296"][..], "0 to 4294967295"),
+        ("--rounds", &["0", "1001", "two"], "1 to 1000"),
+        ("--timeout", &["0", "86401", "99999999999999999999999"], "1 to 86400"),
+    ] {
+        for value in values {
+            let flag_and_value = format!("{flag}={value}");
+            refused_arguments(
+                &[&flag_and_value],
+                &format!("demo: `{flag}`: {rule} {range}, found {value:?}"),
+            );
+        }
+    }
+    for name in ["", "LL", "LL flat", "HT flat,"] {
+        let last = name.rsplit(',').next().unwrap();
+        refused_arguments(
+            &["--pairs", name],
+            &format!(
+                "demo: `--pairs`: a pair is an algorithm with a layout; expected LL expert-major, \
+                 LL rank-major, HT flat, HT expert-major, found {last:?}"
+            ),
+        );
+    }
+}
+
+#[test]
+fn ranks_that_do_not_divide() {
+    for ranks in ["0", "3", "256"] {
+        refused_arguments(
+            &["--ranks", ranks],
+            &format!(
+                "moe_text_4x128: `--ranks`: tokens and experts divide evenly over ranks; expected \
+                 1, 2, 4, 8, 16, 32, 64, 128, found {ranks}, for 512 tokens and 128 experts"
+            ),
+        );
+    }
+    let recipe = "tokens=4,hidden=512,topk=2,experts=6";
+    for ranks in ["0", "4"] {
+        refused_arguments(
+            &["--generate", recipe, "--ranks", ranks],
+            &format!(
+                "--generate: `--ranks`: experts divide evenly over ranks; expected 1, 2, 3, 6, \
+                 found {ranks}, for 6 experts"
+            ),
+        );
+    }
+}
+
+#[test]
+fn recipes_that_make_nothing() {
+    let size = "a size is a whole number, and at least 1; expected 1 to";
+    for (recipe, line) in [
+        ("tokens=4,hidden=512,topk=2", format!("`experts`: {size} 65535, found none")),
+        ("tokens=0,hidden=512,topk=2,experts=4", format!("`tokens`: {size} 4294967295, found \"0\"")),
+        (
+            "tokens=4,hidden=18446744073709551616,topk=2,experts=4",
+            format!("`hidden`: {size} 4294967295, found \"18446744073709551616\""),
+        ),
+        (
+            "tokens=4,hidden=512,topk=5,experts=4",
+            "`topk`: a token names different experts; expected at most 4, found 5".into(),
+        ),
+        (
+            "tokens=4294967295,hidden=4294967295,topk=1,experts=2",
+            "`tokens`: the tokens of all ranks fit into memory; expected at most 4294967296 bytes, \
+             found 2 ranks x 4294967295 tokens x 8589934602 bytes = 73786976363557683180"
+                .into(),
+        ),
+    ] {
+        refused_arguments(&["--generate", recipe], &format!("--generate: {line}"));
+    }
+    refused_arguments(
+        &["--generate", "tokens=4096,hidden=7168,topk=8,experts=256"],
+        "generated, seed 0: `experts`: low-latency expert-major has room for every token at every \
+         expert: experts x ranks x tokens_per_rank x hidden x 2 bytes in all; expected at most \
+         2147483648 bytes, found 256 x 2 x 4096 x 7168 x 2 = 30064771072",
+    );
+}
+
 #[test]
 fn arguments_that_do_not_exist() {
-    for args in
-        [&[][..], &["dmeo"], &["demo", "--inptu", "x"], &["demo", "--input"], &["info", "x"]]
-    {
+    for args in [
+        &[][..],
+        &["dmeo"],
+        &["demo", "--inptu", "x"],
+        &["demo", "--input"],
+        &["info", "x"],
+        &["demo", "--input", "x", "--generate", "y"],
+        &["demo", "--backend", "gpu"],
+        &["demo", "--rank", "0"],
+    ] {
         let Ended { code, stdout, stderr } = run(&mut program(args));
         assert_eq!((code, &*stdout), (Some(2), ""), "{args:?}");
         assert!(!stderr.is_empty());

@@ -44,7 +44,7 @@ pub struct Buffer {
     pub owner: Owner,
     /// Its size on one rank, in bytes.
     pub bytes: u64,
-    /// How the size is made, in the letters of the [module](self).
+    /// How the size is made, in the letters of [`plan`](crate::plan).
     pub formula: &'static str,
     /// The section of the EP specification that the formula comes from.
     pub source: &'static str,

@@ -2,6 +2,8 @@
 
 use nccl_ext_core::{Error, Result, Scope};
 
+use super::COUNTED_IN_64_BITS;
+
 /// The product, unless it takes more than 128 bits.
 pub(super) fn product(factors: impl IntoIterator<Item = u64>) -> Option<u128> {
     factors.into_iter().try_fold(1_u128, |product, factor| product.checked_mul(factor.into()))
@@ -22,7 +24,7 @@ pub(super) fn whole(buffer: &'static str, bytes: Option<u128>) -> Result<u64> {
     let whole = bytes.and_then(|bytes| u64::try_from(bytes).ok());
     whole.ok_or_else(|| Error::Invalid {
         argument: buffer,
-        rule: "the bytes of a buffer are counted in 64 bits",
+        rule: COUNTED_IN_64_BITS,
         expected: format!("at most {} bytes", u64::MAX),
         found: bytes.map_or_else(|| "more than 128 bits".into(), |bytes| bytes.to_string()),
         scope: Scope::Uniform,

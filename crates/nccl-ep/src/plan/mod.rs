@@ -67,6 +67,10 @@ pub const TOKENS_ONCE_SUPPORTED: u32 = 8192;
 /// where tried, but nothing promises it (EP 4.1).
 pub const LL_COUNTER_TAG: u32 = 16384;
 
+/// The rule that an [`Error::Invalid`](crate::Error::Invalid) names when a size is too large to be
+/// counted.
+pub const COUNTED_IN_64_BITS: &str = "the bytes of a buffer are counted in 64 bits";
+
 /// The device memory of one rank: a group, one handle, and the buffers that the caller brings.
 ///
 /// # Errors

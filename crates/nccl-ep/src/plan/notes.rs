@@ -13,8 +13,8 @@ pub(super) fn notes(setup: &Setup, checked: &Checked) -> Vec<Note> {
         let rows = checked.received_rows().unwrap_or(u128::MAX);
         note(
             format!(
-                "eager: the group holds {} rows, and the caller's tensors are planned for the \
-                 {rows} rows that can arrive at most; a step needs only those that do arrive",
+                "eager: the group has room for {} rows and at most {rows} arrive; the caller's \
+                 tensors need only those that do",
                 geometry.max_recv
             ),
             "EP 4.13",
@@ -41,8 +41,8 @@ pub(super) fn notes(setup: &Setup, checked: &Checked) -> Vec<Note> {
         note(text, "EP 4.1");
     }
     if low && geometry.rdma_buffer == 0 {
-        let text = "the communication buffer is that of this handle; it grows to that of the \
-                    largest handle of the group";
+        let text = "the communication buffer grows to what the group's largest handle needs; this \
+                    is one handle's";
         note(text.into(), "EP 3.4");
     }
     if setup.group.enable_mask {

@@ -7,9 +7,9 @@ use nccl_ep_sys::{
 use nccl_ext_core::DataType;
 use nccl_ext_core::raw::ncclResult_t;
 
-use super::group::Algorithm;
 use super::handle;
 use super::numerics::TOKEN_TYPES;
+use super::settings::Algorithm;
 use super::structs;
 use super::tensor::Tensor;
 use super::{combine_ht, combine_ll};

@@ -3,10 +3,11 @@
 
 use super::combine::{Arguments, output};
 use super::dispatch_ht::check_row;
-use super::group::{EmMode, View};
+use super::group::View;
 use super::handle::{self, Layout, Ready};
 use super::numerics::{BLOCK, Token, with_token_type};
 use super::routing::{NOWHERE, Row};
+use super::settings::EmMode;
 use super::tensor::WindowOnly;
 use super::update::{HighThroughput, not_updated};
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
@@ -25,7 +26,7 @@ struct Give {
 // it; the owner made sure that they exist.
 unsafe impl Descriptor for Give {
     const NAME: &'static str = "ncclEpCombine";
-    const KEY: [&'static str; KEYS] = ["group", "update", "hidden", "datatype", "", ""];
+    const KEY: [&'static str; KEYS] = ["group", "update", "hidden", "datatype", "routing", ""];
     fn key(&self) -> [u64; KEYS] {
         self.key
     }
@@ -67,7 +68,14 @@ pub(super) unsafe fn combine(group: &View<'_>, ready: &Ready, arguments: &Argume
     check_rows(group, state, expert_major, tokens.extent(0))?;
     let mode = if expert_major { Some(settings.em_mode) } else { None };
     let give = Give {
-        key: [group.index, state.update, hidden as u64, arguments.data_type as u64, 0, 0],
+        key: [
+            group.index,
+            state.update,
+            hidden as u64,
+            arguments.data_type as u64,
+            state.placement.digest,
+            0,
+        ],
         rows: tokens.data(member, WindowOnly::Resolved)?,
         mutated: mode == Some(EmMode::LocalDup) && tokens.has_window(),
     };

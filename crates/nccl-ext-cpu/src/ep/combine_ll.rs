@@ -8,11 +8,13 @@ use std::sync::Arc;
 
 use super::dispatch_ll::{check_blocks, check_hidden};
 use super::geometry;
-use super::group::{Settings, View};
+use super::group::View;
 use super::handle::{self, Layout, Ready, compile_failure};
 use super::low_latency::{Pending, Sent, require_nothing_staged};
+use super::masked;
 use super::numerics::{BLOCK, Token, with_token_type};
 use super::routing::NOWHERE;
+use super::settings::Settings;
 use super::tensor::{Tensor, WindowOnly};
 use super::topk::TopK;
 use super::update::not_updated;
@@ -23,6 +25,7 @@ use nccl_ext_core::raw::ncclResult_t;
 /// The rows that a rank gives back.
 pub(super) struct Give {
     pub(super) key: [u64; KEYS],
+    /// NULL when the rank takes no part.
     pub(super) rows: *const u8,
     /// The first row of each expert's or source's region; NULL where they are as the dispatch
     /// received them.
@@ -91,7 +94,8 @@ pub(super) unsafe fn combine(group: &View<'_>, ready: &Ready, arguments: &Argume
             ready.topk as u64,
             hidden as u64,
             arguments.data_type as u64,
-            sent.operation,
+            // Ranks with masks count on their own.
+            if group.masks.is_some() { 0 } else { sent.operation },
         ],
         rows: tokens.data(member, undefined)?,
         starts: core::ptr::null(),
@@ -104,10 +108,24 @@ pub(super) unsafe fn combine(group: &View<'_>, ready: &Ready, arguments: &Argume
         weights,
         expert_major,
     };
+    let bytes = hidden * arguments.data_type.size();
+    let stride = if expert_major { ranks * max_tokens } else { max_tokens };
+    if let Some(masks) = group.masks {
+        // SAFETY: the input has the layout's shape, of which the dispatch filled that much.
+        let operation = unsafe {
+            masked::send_combine(group, masks, sent, &give, bytes, stride, expert_major)?
+        };
+        let key = give.key;
+        if arguments.send_only {
+            state.pending = Some(Pending::Combine { operation, key, receive });
+            handle::lock(group.staging).pending = true;
+            return Ok(());
+        }
+        // SAFETY: the output was checked.
+        return unsafe { masked::receive_combine(group, masks, sent, operation, key, &receive) };
+    }
     let stage = |operation| {
         let mut staging = handle::lock(group.staging);
-        let bytes = hidden * arguments.data_type.size();
-        let stride = if expert_major { ranks * max_tokens } else { max_tokens };
         // SAFETY: the input has the layout's shape, of which the dispatch filled that much.
         unsafe { staging.bank(operation).stage_give(&give, bytes, stride, &sent.received) }
     };
@@ -116,7 +134,8 @@ pub(super) unsafe fn combine(group: &View<'_>, ready: &Ready, arguments: &Argume
         // SAFETY: the group's bank keeps the copy until the second operation from here, and the
         // group outlives its line.
         let operation = unsafe { member.stage(group.line(), &*copy)? };
-        state.pending = Some(Pending::Combine { operation, receive });
+        let key = give.key;
+        state.pending = Some(Pending::Combine { operation, key, receive });
         handle::lock(group.staging).pending = true;
         return Ok(());
     }
@@ -134,8 +153,13 @@ pub(super) unsafe fn complete(
     group: &View<'_>,
     sent: &Sent,
     operation: u64,
+    key: [u64; KEYS],
     receive: &Receive,
 ) -> Outcome {
+    if let Some(masks) = group.masks {
+        // SAFETY: this function's contract.
+        return unsafe { masked::receive_combine(group, masks, sent, operation, key, receive) };
+    }
     group.member.complete(group.line(), operation, |peers: &[&Give]| {
         // SAFETY: this function's contract.
         unsafe { receive.sum(group, sent, peers) }
@@ -162,7 +186,7 @@ impl Receive {
     /// # Safety
     /// The peers give back the dispatch of `sent`; the output has a row, and expert-major weights
     /// `topk` entries, for each of its tokens.
-    unsafe fn sum(&self, group: &View<'_>, sent: &Sent, peers: &[&Give]) {
+    pub(super) unsafe fn sum(&self, group: &View<'_>, sent: &Sent, peers: &[&Give]) {
         let (settings, me) = (group.settings, group.member.rank());
         with_token_type!(self.data_type, T => {
             // SAFETY: this function's contract.
@@ -239,7 +263,7 @@ impl Sum<'_> {
                 let sum = &mut sums[..len];
                 sum.fill(0.0);
                 for (k, (&expert, &slot)) in experts.iter().zip(slots).enumerate() {
-                    if slot == NOWHERE {
+                    if slot == NOWHERE || self.is_absent(expert as usize) {
                         continue;
                     }
                     // SAFETY: this function's contract; nobody writes the rows meanwhile.
@@ -262,6 +286,11 @@ impl Sum<'_> {
                 T::store(sum, out);
             }
         }
+    }
+
+    /// Whether an expert's rank takes no part: then its rows are left out (EP 4.4.4).
+    fn is_absent(&self, expert: usize) -> bool {
+        self.peers[expert / self.settings.local_experts].rows.is_null()
     }
 
     /// The row in an entry's slot.

@@ -7,9 +7,11 @@ use nccl_ep_sys::{
 use nccl_ext_core::DataType;
 use nccl_ext_core::raw::ncclResult_t;
 
-use super::group::Algorithm;
-use super::handle;
+use super::group::View;
+use super::handle::{self, Ready};
 use super::numerics::TOKEN_TYPES;
+use super::scales::{self, Scales};
+use super::settings::Algorithm;
 use super::structs;
 use super::tensor::Tensor;
 use super::{dispatch_ht, dispatch_ll};
@@ -25,6 +27,8 @@ pub(super) struct Arguments {
     pub(super) tokens: Tensor,
     pub(super) out_tokens: Tensor,
     pub(super) data_type: DataType,
+    /// Recipe FWD only.
+    pub(super) scales: Option<Scales>,
 }
 
 impl Arguments {
@@ -65,7 +69,8 @@ pub(super) unsafe fn dispatch(
     let ret = FailureClass::Return;
     tokens.require_ndim(ret, 2)?;
     // SAFETY: as above.
-    let (data_type, out_tokens) = unsafe { recipe_none(&inputs, &outputs, &tokens, &config)? };
+    let given = unsafe { recipe_tensors(&inputs, &outputs)? };
+    let (data_type, out_tokens, scales) = recipe(&group, ready, &tokens, &given, &config)?;
     let backward = config.pass_direction != ncclEpPassDir_t::NCCL_EP_FWD_PASS;
     let arguments = Arguments {
         inputs,
@@ -75,6 +80,7 @@ pub(super) unsafe fn dispatch(
         tokens,
         out_tokens,
         data_type,
+        scales,
     };
     match group.settings.algorithm {
         Algorithm::LowLatency => {
@@ -96,41 +102,62 @@ pub(super) unsafe fn dispatch(
     }
 }
 
-/// EP 5.1.
+/// The tensors that recipes look at, checked as descriptors.
 ///
 /// # Safety
 /// As [`Tensor::optional`].
-unsafe fn recipe_none(
+unsafe fn recipe_tensors(
     inputs: &ncclEpDispatchInputs_t,
     outputs: &ncclEpDispatchOutputs_t,
+) -> Outcome<scales::Given> {
+    // SAFETY: this function's contract.
+    let optional = |given, name| unsafe { Tensor::optional(given, name) };
+    Ok(scales::Given {
+        out_tokens: optional(outputs.tokens, "outputs.tokens")?,
+        in_scales: optional(inputs.scales, "inputs.scales")?,
+        out_scales: optional(outputs.scales, "outputs.scales")?,
+    })
+}
+
+/// The recipe's rules (EP 5): the type of the tokens, their output, and scales if they have any.
+fn recipe(
+    group: &View<'_>,
+    ready: &Ready,
     tokens: &Tensor,
+    given: &scales::Given,
     config: &ncclEpDispatchConfig_t,
-) -> Outcome<(DataType, Tensor)> {
+) -> Outcome<(DataType, Tensor, Option<Scales>)> {
     let ret = FailureClass::Return;
-    // SAFETY: this function's contract, here and below.
-    let out_tokens = unsafe { Tensor::optional(outputs.tokens, "outputs.tokens")? };
-    // SAFETY: as above.
-    let in_scales = unsafe { Tensor::optional(inputs.scales, "inputs.scales")? };
-    // SAFETY: as above.
-    let out_scales = unsafe { Tensor::optional(outputs.scales, "outputs.scales")? };
     match config.quant_recipe {
-        ncclEpDispQuant_t::NCCL_EP_DISP_QUANT_NONE => {}
-        ncclEpDispQuant_t::NCCL_EP_DISP_QUANT_FWD
-        | ncclEpDispQuant_t::NCCL_EP_DISP_QUANT_DS_FP8E3M4 => {
+        ncclEpDispQuant_t::NCCL_EP_DISP_QUANT_NONE => {
+            let (data_type, out_tokens) = recipe_none(tokens, given)?;
+            Ok((data_type, out_tokens, None))
+        }
+        ncclEpDispQuant_t::NCCL_EP_DISP_QUANT_FWD => {
+            let (data_type, out_tokens, scales) =
+                scales::forwarded(group, ready, tokens, given, config)?;
+            Ok((data_type, out_tokens, Some(scales)))
+        }
+        ncclEpDispQuant_t::NCCL_EP_DISP_QUANT_DS_FP8E3M4 => {
             let feature = "dispatch quantisation";
-            return Err(Refusal::unsupported(feature, ncclResult_t::ncclInvalidArgument));
+            Err(Refusal::unsupported(feature, ncclResult_t::ncclInvalidArgument))
         }
         other => {
             let rule = "the recipe is a known one";
-            return Err(Refusal::argument(ret, "quant_recipe", rule, "0 to 2", other.0));
+            Err(Refusal::argument(ret, "quant_recipe", rule, "0 to 2", other.0))
         }
     }
+}
+
+/// EP 5.1.
+fn recipe_none(tokens: &Tensor, given: &scales::Given) -> Outcome<(DataType, Tensor)> {
+    let ret = FailureClass::Return;
     tokens.require_type(ret, TOKEN_TYPES)?;
-    let out_tokens = out_tokens.ok_or_else(|| Refusal::null(ret, "outputs.tokens"))?;
+    let out_tokens = given.out_tokens.ok_or_else(|| Refusal::null(ret, "outputs.tokens"))?;
     let data_type = TOKEN_TYPES.iter().find(|t| t.as_raw() == tokens.data_type()).copied();
     let data_type = data_type.unwrap_or(DataType::Bfloat16);
     out_tokens.require_type(ret, &[data_type])?;
-    let scales = [in_scales, out_scales].into_iter().flatten().next();
+    let scales = [given.in_scales, given.out_scales].into_iter().flatten().next();
     require(scales.is_none(), || {
         let name = scales.map_or("scales", |tensor| tensor.name());
         Refusal::argument(ret, name, "recipe NONE has no scales", "NULL", "a tensor")

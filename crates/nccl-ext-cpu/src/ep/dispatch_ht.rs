@@ -5,39 +5,16 @@ use nccl_ext_core::DataType;
 use nccl_ext_core::raw::ncclResult_t;
 
 use super::dispatch::{Arguments, check_tokens, global_ids};
-use super::group::{EmMode, Settings, View};
+use super::group::View;
 use super::handle::{self, Layout, Ready};
-use super::routing::{NOWHERE, Zone};
+use super::push_ht::{Outputs, Push, Receive, RowBytes, Sources, zero};
+use super::routing::Zone;
+use super::scales;
+use super::settings::{EmMode, Settings};
 use super::tensor::{Tensor, WindowOnly};
 use super::update::{HighThroughput, not_updated};
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
-use crate::world::{COMM, Descriptor, KEYS, Member};
-
-/// Where a rank receives.
-struct Receive {
-    key: [u64; KEYS],
-    /// NULL pointers are those of empty outputs, into which nobody has anything to write.
-    outputs: Option<Outputs>,
-}
-
-#[derive(Clone, Copy)]
-struct Outputs {
-    tokens: *mut u8,
-    weights: *mut f32,
-    /// FLAT only.
-    ids: *mut i64,
-    global: bool,
-}
-
-// SAFETY: each peer writes the rows that the update placed for it, which no other rank writes;
-// the owner made sure that they exist.
-unsafe impl Descriptor for Receive {
-    const NAME: &'static str = "ncclEpDispatch";
-    const KEY: [&'static str; KEYS] = ["group", "update", "hidden", "datatype", "", ""];
-    fn key(&self) -> [u64; KEYS] {
-        self.key
-    }
-}
+use crate::world::{COMM, Member};
 
 /// # Safety
 /// The C contract of `ncclEpDispatch`, for the tensors of `arguments`.
@@ -53,7 +30,8 @@ pub(super) unsafe fn dispatch(group: &View<'_>, ready: &Ready, arguments: &Argum
     let global = if expert_major { false } else { global_ids(arguments.info.as_ref())? };
     // SAFETY: this function's contract.
     let outputs = unsafe { check_late(group, ready, arguments, &received, global) };
-    let bytes = arguments.row_bytes()?;
+    let scales = arguments.scales.as_ref().map_or(0, |scales| scales.bytes);
+    let bytes = RowBytes { tokens: arguments.row_bytes()?, scales };
     if let Ok(outputs) = outputs {
         // SAFETY: `check` and `check_late` found the budget's rows in both.
         unsafe { clear_before(settings, &received, bytes, outputs) };
@@ -64,8 +42,8 @@ pub(super) unsafe fn dispatch(group: &View<'_>, ready: &Ready, arguments: &Argum
             state.update,
             arguments.tokens.extent(1) as u64,
             arguments.data_type as u64,
-            0,
-            0,
+            state.placement.digest,
+            scales as u64,
         ],
         outputs: outputs.as_ref().ok().copied(),
     };
@@ -81,7 +59,7 @@ pub(super) unsafe fn dispatch(group: &View<'_>, ready: &Ready, arguments: &Argum
         }
         if let Ok(outputs) = outputs {
             // SAFETY: these rows exist by the checks above, and no sender has them.
-            unsafe { finish(settings, ready, state, &received, bytes, outputs) };
+            unsafe { finish(ready, state, &received, bytes, outputs) };
         }
     })?;
     outputs.map(drop)
@@ -126,13 +104,6 @@ impl Received {
     }
 }
 
-/// A rank's own tokens and weights.
-#[derive(Clone, Copy)]
-struct Sources {
-    tokens: *const u8,
-    weights: *const f32,
-}
-
 /// Rules 1 to 16, after which the rank takes part.
 ///
 /// # Safety
@@ -163,6 +134,7 @@ unsafe fn check(
     let rows = out.extent(0) as u64;
     let needed = received.budget.unwrap_or(0).max(received.rows);
     require(received.budget.is_none_or(|budget| rows >= budget), || rows_refusal(out, needed))?;
+    scales::check_windows(out, arguments.scales.as_ref())?;
     // SAFETY: this function's contract, here and below.
     let weights = unsafe { Tensor::optional(arguments.inputs.topk_weights, WEIGHTS)? };
     let weights = weights.ok_or_else(|| Refusal::null(ret, WEIGHTS))?;
@@ -195,7 +167,9 @@ unsafe fn check(
         Refusal::argument(class, "outputs.tokens", rule, tokens.extent(1), out.extent(1))
     })?;
     out.data(group.member, WindowOnly::Resolved)?;
+    let (scales, ..) = scales::data(arguments.scales.as_ref(), group.member, WindowOnly::Resolved)?;
     Ok(Sources {
+        scales,
         tokens: tokens.data(group.member, WindowOnly::Resolved)?,
         weights: weights.data(group.member, WindowOnly::Resolved)?.cast(),
     })
@@ -274,7 +248,9 @@ unsafe fn check_late(
         })?;
     }
     let data = |tensor: &Tensor| tensor.data(member, WindowOnly::Resolved);
+    let (_, scales, _) = scales::data(arguments.scales.as_ref(), member, WindowOnly::Resolved)?;
     Ok(Outputs {
+        scales,
         tokens: data(&arguments.out_tokens)?,
         weights: data(&weights)?.cast(),
         ids: match &ids {
@@ -290,23 +266,16 @@ unsafe fn check_late(
 ///
 /// # Safety
 /// Both outputs have the budget's rows.
-unsafe fn clear_before(settings: &Settings, received: &Received, bytes: usize, outputs: Outputs) {
+unsafe fn clear_before(
+    settings: &Settings,
+    received: &Received,
+    bytes: RowBytes,
+    outputs: Outputs,
+) {
     if received.permute && received.drop {
         let rows = settings.max_recv as usize;
         // SAFETY: this function's contract.
         unsafe { zero(outputs, bytes, 0, rows) };
-    }
-}
-
-/// # Safety
-/// Both outputs have rows up to `end`.
-unsafe fn zero(outputs: Outputs, bytes: usize, begin: usize, end: usize) {
-    if begin < end {
-        // SAFETY: this function's contract.
-        unsafe {
-            outputs.tokens.add(begin * bytes).write_bytes(0, (end - begin) * bytes);
-            outputs.weights.add(begin).write_bytes(0, end - begin);
-        }
     }
 }
 
@@ -316,19 +285,16 @@ unsafe fn zero(outputs: Outputs, bytes: usize, begin: usize, end: usize) {
 /// # Safety
 /// The outputs passed `check` and `check_late`.
 unsafe fn finish(
-    settings: &Settings,
     ready: &Ready,
     state: &HighThroughput,
     received: &Received,
-    bytes: usize,
+    bytes: RowBytes,
     outputs: Outputs,
 ) {
     if received.expert_major && !(received.permute && received.drop) {
-        let align = ready.alignment.max(1) as u64;
-        let cap = if received.drop { settings.max_recv } else { u64::MAX };
-        for Zone { base, active, .. } in &state.placement.zones {
-            let begin = base + active;
-            let end = (base + active.next_multiple_of(align)).min(cap);
+        for Zone { base, count, padded } in &state.placement.zones {
+            let end = (base + padded).min(received.rows);
+            let begin = (base + count).min(end);
             // SAFETY: zones end inside the rows received.
             unsafe { zero(outputs, bytes, begin as usize, end as usize) };
         }
@@ -346,91 +312,5 @@ unsafe fn finish(
                 outputs.ids.add(i).write(-1);
             }
         }
-    }
-}
-
-/// A sender at work.
-struct Push<'a> {
-    sources: Sources,
-    peers: &'a [&'a Receive],
-    bytes: usize,
-    topk: usize,
-    settings: &'a Settings,
-}
-
-impl Push<'_> {
-    /// # Safety
-    /// Every slot of the placement exists on its receiver and is this rank's.
-    unsafe fn flat(&self, state: &HighThroughput) {
-        let HighThroughput { routes, placement, .. } = state;
-        for token in 0..routes.tokens() {
-            for index in routes.rows_of(token) {
-                let (row, slot) = (routes.row(index), placement.flat_slot[index]);
-                let Some(to) = self.peers[row.rank as usize].outputs else { continue };
-                if slot == NOWHERE {
-                    continue;
-                }
-                let slot = slot as usize;
-                let first = row.rank as usize * self.settings.local_experts;
-                // SAFETY: this function's contract; a row has `topk` columns in both tables.
-                unsafe {
-                    self.copy_row(token, to, slot);
-                    let ids = to.ids.add(slot * self.topk);
-                    let weights = to.weights.add(slot * self.topk);
-                    let copies = routes.copies_of(row);
-                    for (q, copy) in copies.iter().enumerate() {
-                        let expert = copy.expert as usize;
-                        let id = if to.global { expert } else { expert - first };
-                        ids.add(q).write(id as i64);
-                        weights.add(q).write(self.weight(token, copy.k));
-                    }
-                    for q in copies.len()..self.topk {
-                        ids.add(q).write(-1);
-                        weights.add(q).write(0.0);
-                    }
-                }
-            }
-        }
-    }
-
-    /// # Safety
-    /// As [`flat`](Self::flat).
-    unsafe fn expert_major(&self, state: &HighThroughput) {
-        let HighThroughput { routes, placement, .. } = state;
-        for token in 0..routes.tokens() {
-            for row in routes.rows_of(token).map(|index| routes.row(index)) {
-                let Some(to) = self.peers[row.rank as usize].outputs else { continue };
-                let slots = &placement.copy_slot[row.first as usize..];
-                for (copy, &slot) in routes.copies_of(row).iter().zip(slots) {
-                    if slot == NOWHERE {
-                        continue;
-                    }
-                    let slot = slot as usize;
-                    // SAFETY: this function's contract.
-                    unsafe {
-                        self.copy_row(token, to, slot);
-                        to.weights.add(slot).write(self.weight(token, copy.k));
-                    }
-                }
-            }
-        }
-    }
-
-    /// # Safety
-    /// The slot exists and is this rank's.
-    unsafe fn copy_row(&self, token: usize, to: Outputs, slot: usize) {
-        // SAFETY: this function's contract; the token is one of the inputs.
-        unsafe {
-            let from = self.sources.tokens.add(token * self.bytes);
-            let to = to.tokens.add(slot * self.bytes);
-            core::ptr::copy_nonoverlapping(from, to, self.bytes);
-        }
-    }
-
-    /// # Safety
-    /// The token is one of the inputs.
-    unsafe fn weight(&self, token: usize, k: u32) -> f32 {
-        // SAFETY: this function's contract; weights have `topk` columns.
-        unsafe { self.sources.weights.add(token * self.topk + k as usize).read() }
     }
 }

@@ -8,72 +8,17 @@ use nccl_ext_core::raw::ncclResult_t;
 
 use super::dispatch::{Arguments, check_tokens, global_ids};
 use super::geometry;
-use super::group::{Settings, View};
+use super::group::View;
 use super::handle::{self, Layout, Ready, compile_failure};
-use super::low_latency::{Pending, Sent, lowest_id, require_nothing_staged, zeros};
+use super::low_latency::{Pending, Sent, lowest_id, require_nothing_staged};
+use super::masked;
+use super::receive_ll::{Offer, Outputs, Receive};
+use super::scales;
+use super::settings::Settings;
 use super::tensor::{Tensor, WindowOnly};
 use super::update::not_updated;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
-use crate::world::{Descriptor, KEYS};
-
-/// What a rank offers to its peers.
-pub(super) struct Offer {
-    pub(super) key: [u64; KEYS],
-    pub(super) tokens: usize,
-    pub(super) experts: *const u32,
-    pub(super) per_expert: *const u32,
-    pub(super) rows: *const u8,
-    /// NULL for expert-major.
-    pub(super) weights: *const f32,
-}
-
-// SAFETY: the peers only read, and nobody changes what the pointers name during the operation.
-unsafe impl Descriptor for Offer {
-    const NAME: &'static str = "ncclEpDispatch";
-    const KEY: [&'static str; KEYS] = ["group", "layout", "num_topk", "hidden", "datatype", ""];
-    fn key(&self) -> [u64; KEYS] {
-        self.key
-    }
-}
-
-// SAFETY: an offer is made to be read by other threads; its makers say how long.
-unsafe impl Send for Offer {}
-// SAFETY: as above.
-unsafe impl Sync for Offer {}
-
-impl Offer {
-    /// Entries for each expert.
-    pub(super) fn per_expert(&self, experts: usize) -> &[u32] {
-        // SAFETY: the table has an entry for each expert, and nobody changes it while the offer
-        // is shown.
-        unsafe { core::slice::from_raw_parts(self.per_expert, experts) }
-    }
-
-    /// The expert of each entry of the top-k table.
-    pub(super) fn experts(&self, topk: usize) -> &[u32] {
-        // SAFETY: the table has `topk` entries a token, and nobody changes it while the offer is
-        // shown.
-        unsafe { core::slice::from_raw_parts(self.experts, self.tokens * topk) }
-    }
-}
-
-/// Where a rank receives, and how.
-#[derive(Clone, Copy)]
-pub(super) struct Receive {
-    topk: usize,
-    bytes: usize,
-    outputs: Outputs,
-}
-
-#[derive(Clone, Copy)]
-enum Outputs {
-    ExpertMajor { rows: *mut u8, counters: *mut i32 },
-    RankMajor { rows: *mut u8, weights: *mut f32, ids: *mut i32, counters: *mut i32, global: bool },
-}
-
-// SAFETY: the caller keeps the outputs valid until the operation is complete, from whatever
-// thread that is called.
-unsafe impl Send for Receive {}
+use crate::world::KEYS;
 
 /// # Safety
 /// The C contract of `ncclEpDispatch`, for the tensors of `arguments`.
@@ -97,6 +42,8 @@ pub(super) unsafe fn dispatch(group: &View<'_>, ready: &Ready, arguments: &Argum
         topk.check(settings.experts, lowest_id(settings))?;
         entries.build(topk.ids(), settings.experts);
     }
+    let (scales, out_scales, scale_bytes) =
+        scales::data(arguments.scales.as_ref(), group.member, WindowOnly::Undefined)?;
     let offer = Offer {
         key: [
             group.index,
@@ -104,34 +51,52 @@ pub(super) unsafe fn dispatch(group: &View<'_>, ready: &Ready, arguments: &Argum
             ready.topk as u64,
             arguments.tokens.extent(1) as u64,
             arguments.data_type as u64,
-            0,
+            scale_bytes as u64,
         ],
         tokens,
         experts: entries.experts.as_ptr(),
         per_expert: entries.per_expert.as_ptr(),
         rows,
+        scales,
         weights,
     };
-    let receive = Receive { topk: ready.topk, bytes: arguments.row_bytes()?, outputs };
+    let bytes = arguments.row_bytes()?;
+    let receive = Receive { topk: ready.topk, bytes, scale_bytes, scales: out_scales, outputs };
+    if let Some(masks) = group.masks {
+        // SAFETY: the offer was made of the caller's tensors and this handle's tables.
+        let operation = unsafe { masked::send_dispatch(group, masks, &offer, &receive) };
+        if arguments.send_only {
+            let key = offer.key;
+            state.pending = Some(Pending::Dispatch { operation, key, receive });
+            handle::lock(group.staging).pending = true;
+            return Ok(());
+        }
+        let sent = &mut state.sent;
+        // SAFETY: `check` found the outputs to have the layout's shapes.
+        return unsafe {
+            masked::receive_dispatch(group, masks, sent, operation, offer.key, &receive)
+        };
+    }
     let stage = |operation| {
         let mut staging = handle::lock(group.staging);
         let bank = staging.bank(operation);
         // SAFETY: the offer was made of the caller's tensors and this handle's tables.
-        unsafe { bank.stage_offer(&offer, receive.bytes, receive.topk, settings.experts) }
+        unsafe { bank.stage_offer(&offer, &receive, settings.experts) }
     };
     if arguments.send_only {
         let copy = stage(group.member.next_operation(group.line())?);
         // SAFETY: the group's bank keeps the copy until the second operation from here, and the
         // group outlives its line.
         let operation = unsafe { group.member.stage(group.line(), &*copy)? };
-        state.pending = Some(Pending::Dispatch { operation, receive });
+        let key = offer.key;
+        state.pending = Some(Pending::Dispatch { operation, key, receive });
         handle::lock(group.staging).pending = true;
         return Ok(());
     }
     let sent = &mut state.sent;
     let work = |peers: &[&Offer], operation| {
         // SAFETY: `check` found the outputs to have the layout's shapes.
-        unsafe { receive.pull(group, sent, peers, operation) }
+        unsafe { receive.pull(group, sent, peers, &peers[..group.member.rank()], operation) }
     };
     let stage = |operation| Some(Arc::as_ptr(&stage(operation)));
     group.member.collective_among_staged(group.line(), &offer, work, stage)?
@@ -145,11 +110,16 @@ pub(super) unsafe fn complete(
     group: &View<'_>,
     sent: &mut Sent,
     operation: u64,
+    key: [u64; KEYS],
     receive: &Receive,
 ) -> Outcome {
+    if let Some(masks) = group.masks {
+        // SAFETY: this function's contract.
+        return unsafe { masked::receive_dispatch(group, masks, sent, operation, key, receive) };
+    }
     group.member.complete(group.line(), operation, |peers: &[&Offer]| {
         // SAFETY: this function's contract.
-        unsafe { receive.pull(group, sent, peers, operation) }
+        unsafe { receive.pull(group, sent, peers, &peers[..group.member.rank()], operation) }
     })?
 }
 
@@ -167,7 +137,10 @@ unsafe fn check(
     let assert = FailureClass::Assert;
     check_tokens(arguments, tokens, settings.max_tokens, settings.max_token_bytes)?;
     let hidden = arguments.tokens.extent(1);
-    check_hidden(hidden, 16)?;
+    // Forwarded rows have been found to be multiples of 16 bytes.
+    if arguments.scales.is_none() {
+        check_hidden(hidden, 16)?;
+    }
     let Settings { ranks, max_tokens, local_experts, .. } = *settings;
     let out = &arguments.out_tokens;
     let (inputs, outputs) = (&arguments.inputs, &arguments.outputs);
@@ -196,7 +169,7 @@ unsafe fn check(
             rows: out.data(member, WindowOnly::Resolved)?,
             counters: counters.data(member, undefined)?.cast(),
         };
-        check_zero_copy(settings, ready.layout, out)?;
+        check_zero_copy(settings, ready.layout, arguments)?;
         return Ok((rows, core::ptr::null(), outputs));
     }
     let weights = needed(inputs.topk_weights, "inputs.topk_weights")?;
@@ -228,7 +201,7 @@ unsafe fn check(
         counters,
         global: global_ids(arguments.info.as_ref())?,
     };
-    check_zero_copy(settings, ready.layout, out)?;
+    check_zero_copy(settings, ready.layout, arguments)?;
     // Without tokens the pointer may be NULL, which says expert-major; nobody follows it then.
     let weights = weights.data(member, undefined)?.cast::<f32>();
     let weights = if tokens == 0 { core::ptr::dangling() } else { weights.cast_const() };
@@ -245,7 +218,7 @@ pub(super) fn check_hidden(hidden: usize, unit: usize) -> Outcome {
 }
 
 /// EP 4.14.
-fn check_zero_copy(settings: &Settings, layout: Layout, out: &Tensor) -> Outcome {
+fn check_zero_copy(settings: &Settings, layout: Layout, arguments: &Arguments) -> Outcome {
     let ret = FailureClass::Return;
     if !settings.zero_copy_on {
         return Ok(());
@@ -254,7 +227,8 @@ fn check_zero_copy(settings: &Settings, layout: Layout, out: &Tensor) -> Outcome
         let rule = "with zero_copy ON low latency dispatches rank-major only";
         Refusal::argument(ret, "layout", rule, "RANK_MAJOR", "EXPERT_MAJOR")
     })?;
-    require(out.has_window(), || {
+    let scales = arguments.scales.as_ref().is_some_and(|scales| scales.output.has_window());
+    require(scales || arguments.out_tokens.has_window(), || {
         let rule = "with zero_copy ON the output is a window";
         Refusal::argument(ret, "outputs.tokens", rule, "win_hdl", "none")
     })
@@ -263,6 +237,9 @@ fn check_zero_copy(settings: &Settings, layout: Layout, out: &Tensor) -> Outcome
 /// Launch shape and compile-time rules (EP 4.1).
 fn check_geometry(settings: &Settings, arguments: &Arguments) -> Outcome {
     check_blocks(settings)?;
+    if arguments.scales.is_some() {
+        return Ok(());
+    }
     let unit = 32 * 16 / arguments.data_type.size();
     let hidden = arguments.tokens.extent(1);
     require(hidden.is_multiple_of(unit), || {
@@ -283,158 +260,4 @@ pub(super) fn check_blocks(settings: &Settings) -> Outcome {
         let found = found.to_string();
         Refusal::usage(FailureClass::Trap, "num_experts", rule, expected, found)
     })
-}
-
-/// Duplicates in rows can exceed an expert's rows; the vendor's kernel then writes past them. All
-/// ranks see the same counts and refuse together.
-fn check_capacity(settings: &Settings, peers: &[&Offer]) -> Outcome {
-    let room = settings.ranks * settings.max_tokens;
-    for expert in 0..settings.experts {
-        let counts = |peer: &&Offer| peer.per_expert(settings.experts)[expert] as usize;
-        let count: usize = peers.iter().map(counts).sum();
-        require(count <= room, || {
-            let rule = "duplicates in a row do not overfill an expert's rows";
-            let expected = format_args!("at most {room} copies for an expert").to_string();
-            let found = format_args!("{count} for expert {expert}").to_string();
-            let class = FailureClass::UndefinedBehaviour;
-            Refusal::argument(class, "topk_idx", rule, expected, found)
-        })?;
-    }
-    Ok(())
-}
-
-impl Receive {
-    /// Takes this rank's rows and notes where its own went.
-    ///
-    /// # Safety
-    /// The outputs are valid and have the layout's shapes.
-    unsafe fn pull(
-        &self,
-        group: &View<'_>,
-        sent: &mut Sent,
-        peers: &[&Offer],
-        operation: u64,
-    ) -> Outcome {
-        let (settings, me) = (group.settings, group.member.rank());
-        let Sent { entries, slots, received, .. } = sent;
-        let pull = Pull { settings, topk: self.topk, bytes: self.bytes, me, peers };
-        match self.outputs {
-            Outputs::ExpertMajor { rows, counters } => {
-                check_capacity(settings, peers)?;
-                slots.place_by_expert(entries, &peers[..me]);
-                zeros(received, settings.local_experts);
-                // SAFETY: this function's contract, and no expert receives too much.
-                unsafe {
-                    pull.expert_major(rows, received);
-                    publish(received, counters);
-                }
-            }
-            Outputs::RankMajor { rows, weights, ids, counters, global } => {
-                slots.place_by_rank(entries, self.topk, settings.local_experts);
-                zeros(received, settings.ranks);
-                // SAFETY: this function's contract.
-                unsafe {
-                    pull.rank_major(rows, weights, ids, global, received);
-                    publish(received, counters);
-                }
-            }
-        }
-        sent.operation = operation;
-        Ok(())
-    }
-}
-
-/// # Safety
-/// `counters` is NULL or has an element for each count.
-unsafe fn publish(counts: &[u32], counters: *mut i32) {
-    if !counters.is_null() {
-        for (i, &count) in counts.iter().enumerate() {
-            // SAFETY: this function's contract.
-            unsafe { counters.add(i).write(count as i32) };
-        }
-    }
-}
-
-/// A receiver at work.
-struct Pull<'a> {
-    settings: &'a Settings,
-    topk: usize,
-    bytes: usize,
-    me: usize,
-    peers: &'a [&'a Offer],
-}
-
-impl Pull<'_> {
-    /// This rank's number of an expert, if it has it.
-    fn local(&self, expert: u32) -> Option<usize> {
-        let local = self.settings.local_experts;
-        let own = (expert as usize).checked_sub(self.me * local)?;
-        (own < local).then_some(own)
-    }
-
-    /// # Safety
-    /// The output has the layout's shape, and no expert receives more than its rows.
-    unsafe fn expert_major(&self, rows: *mut u8, received: &mut [u32]) {
-        let stride = self.settings.ranks * self.settings.max_tokens;
-        for peer in self.peers {
-            for (i, &expert) in peer.experts(self.topk).iter().enumerate() {
-                let Some(own) = self.local(expert) else { continue };
-                let slot = own * stride + received[own] as usize;
-                // SAFETY: this function's contract.
-                unsafe { self.copy_row(peer, i / self.topk, rows, slot) };
-                received[own] += 1;
-            }
-        }
-    }
-
-    /// # Safety
-    /// The outputs have the layout's shapes.
-    unsafe fn rank_major(
-        &self,
-        rows: *mut u8,
-        weights: *mut f32,
-        ids: *mut i32,
-        global: bool,
-        received: &mut [u32],
-    ) {
-        let (topk, most) = (self.topk, self.settings.max_tokens);
-        for (source, peer) in self.peers.iter().enumerate() {
-            let mut slot = source * most;
-            for (t, token) in peer.experts(topk).chunks_exact(topk).enumerate() {
-                if token.iter().all(|&expert| self.local(expert).is_none()) {
-                    continue;
-                }
-                // SAFETY: this function's contract; a source has at most `max_tokens` tokens.
-                unsafe {
-                    self.copy_row(peer, t, rows, slot);
-                    let from = peer.weights.add(t * topk);
-                    core::ptr::copy_nonoverlapping(from, weights.add(slot * topk), topk);
-                    for (k, &expert) in token.iter().enumerate() {
-                        let id = match self.local(expert) {
-                            Some(_) if global => expert as i32,
-                            Some(own) => own as i32,
-                            None => -1,
-                        };
-                        ids.add(slot * topk + k).write(id);
-                    }
-                }
-                slot += 1;
-            }
-            for i in slot * topk..(source + 1) * most * topk {
-                // SAFETY: as above: the whole index tensor is written on every dispatch.
-                unsafe { ids.add(i).write(-1) };
-            }
-            received[source] = (slot - source * most) as u32;
-        }
-    }
-
-    /// # Safety
-    /// The slot exists.
-    unsafe fn copy_row(&self, peer: &Offer, token: usize, rows: *mut u8, slot: usize) {
-        // SAFETY: this function's contract; the token is one of the peer's.
-        unsafe {
-            let from = peer.rows.add(token * self.bytes);
-            core::ptr::copy_nonoverlapping(from, rows.add(slot * self.bytes), self.bytes);
-        }
-    }
 }

@@ -8,6 +8,7 @@ pub(super) struct Environment {
     pub(super) local_dup: bool,
     pub(super) nvlink_dup: bool,
     pub(super) comm_sms: Option<u32>,
+    pub(super) timeout_ms: Option<u32>,
 }
 
 impl Environment {
@@ -16,6 +17,7 @@ impl Environment {
             local_dup: flag("NCCL_EP_HT_EM_LOCAL_DUP"),
             nvlink_dup: flag("NCCL_EP_HT_EM_NVLINK_DUP"),
             comm_sms: number("NCCL_EP_COMM_SMS"),
+            timeout_ms: number("NCCL_EP_TIMEOUT_MS"),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Sizes and limits that follow from the vendor's launch shapes and buffer layouts.
 
-use super::group::{EmMode, Settings};
+use super::settings::{EmMode, Settings};
 use crate::driver::SM_COUNT;
 
 /// Experts that one thread block of low latency serves (EP 4.1).

@@ -1,17 +1,16 @@
 //! Groups: creation in the vendor's order (EP 2.1), resolved settings, destruction.
 
-use core::ffi::c_void;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use nccl_ep_sys::{
-    ncclEpAlgorithm_t, ncclEpAllocConfig_t, ncclEpGroup_t, ncclEpGroupConfig_t,
-    ncclEpOverflowPolicy_t, ncclEpZeroCopyMode_t,
-};
-use nccl_ext_core::raw::{cudaError_t, ncclComm_t};
+use nccl_ep_sys::{ncclEpAlgorithm_t, ncclEpGroup_t, ncclEpGroupConfig_t};
+use nccl_ext_core::raw::ncclComm_t;
 
+use super::alloc::{Alloc, Block};
 use super::environment::Environment;
-use super::geometry;
+use super::exchange::Exchange;
+use super::mask::Masks;
+use super::settings::{Algorithm, Settings, check_budget, check_groups, resolve};
 use super::staging::Staging;
 use super::structs;
 use crate::driver::SM_COUNT;
@@ -19,43 +18,6 @@ use crate::entry::Scope;
 use crate::nccl;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 use crate::world::{COMM, Descriptor, KEYS, LineId, Member};
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Algorithm {
-    LowLatency,
-    HighThroughput,
-}
-
-/// How expert-major rows travel on high throughput (EP 2.4). It decides the rounding of combine.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum EmMode {
-    LocalPermute,
-    LocalDup,
-    NvlinkDup,
-}
-
-/// A group's configuration with every AUTO resolved.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Settings {
-    pub(super) algorithm: Algorithm,
-    pub(super) ranks: usize,
-    pub(super) experts: usize,
-    pub(super) local_experts: usize,
-    pub(super) max_tokens: usize,
-    /// Rows a rank can receive; in eager mode the worst case.
-    pub(super) max_recv: u64,
-    pub(super) eager: bool,
-    pub(super) max_token_bytes: usize,
-    /// 0 lets the buffer grow with its handles.
-    pub(super) rdma_buffer_size: u64,
-    pub(super) comm_sms: u32,
-    pub(super) zero_copy_on: bool,
-    pub(super) drop: bool,
-    /// 0 when not given.
-    pub(super) num_topk: usize,
-    pub(super) em_mode: EmMode,
-    pub(super) mask: bool,
-}
 
 /// An EP group. An `ncclEpGroup_t` points to one, its handles own it too.
 pub(super) struct Group {
@@ -71,6 +33,7 @@ struct Built {
     index: u64,
     alloc: Alloc,
     staging: Mutex<Staging>,
+    masks: Option<Masks>,
     /// What creation allocates through the caller's functions. Nothing is kept in it.
     _blocks: Vec<Block>,
 }
@@ -84,6 +47,8 @@ pub(super) struct View<'a> {
     pub(super) index: u64,
     pub(super) alloc: &'a Alloc,
     pub(super) staging: &'a Mutex<Staging>,
+    /// Low latency with `enable_mask` only.
+    pub(super) masks: Option<&'a Masks>,
 }
 
 impl View<'_> {
@@ -105,8 +70,9 @@ impl Group {
                 "what a failed ncclEpCreateGroup left",
             )
         })?;
-        let Built { member, settings, index, alloc, staging, .. } = built;
-        Ok(View { member, settings, index: *index, alloc, staging })
+        let Built { member, settings, index, alloc, staging, masks, .. } = built;
+        let masks = masks.as_ref();
+        Ok(View { member, settings, index: *index, alloc, staging, masks })
     }
 }
 
@@ -121,58 +87,6 @@ pub(super) unsafe fn shared(group: ncclEpGroup_t, class: FailureClass) -> Outcom
     unsafe {
         Arc::increment_strong_count(raw);
         Ok(Arc::from_raw(raw))
-    }
-}
-
-/// The caller's allocator, or none.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Alloc(ncclEpAllocConfig_t);
-
-// SAFETY: the caller says that its functions and context may be used from the threads that use
-// the group.
-unsafe impl Send for Alloc {}
-// SAFETY: as above.
-unsafe impl Sync for Alloc {}
-
-impl Alloc {
-    /// Allocates through the caller's function; without one there is nothing to allocate, because
-    /// this backend keeps its state elsewhere.
-    pub(super) fn allocate(&self, bytes: usize) -> Outcome<Option<Block>> {
-        let Some(alloc_fn) = self.0.alloc_fn else { return Ok(None) };
-        let mut pointer = core::ptr::null_mut();
-        // SAFETY: the caller's function keeps the contract of `ncclEpAllocFn_t`.
-        let code = unsafe { alloc_fn(&mut pointer, bytes, self.0.context) };
-        require(code == cudaError_t::cudaSuccess, || {
-            Refusal::usage(
-                FailureClass::Throw,
-                "alloc_fn",
-                "the allocator gives the memory it is asked for",
-                format_args!("{bytes} bytes"),
-                format_args!("cudaError_t {}", code.0),
-            )
-        })?;
-        Ok(Some(Block { pointer, alloc: *self }))
-    }
-}
-
-/// Memory of the caller's allocator.
-pub(super) struct Block {
-    pointer: *mut c_void,
-    alloc: Alloc,
-}
-
-// SAFETY: as `Alloc`.
-unsafe impl Send for Block {}
-// SAFETY: nothing is read through it.
-unsafe impl Sync for Block {}
-
-impl Drop for Block {
-    fn drop(&mut self) {
-        if let Some(free_fn) = self.alloc.0.free_fn {
-            // SAFETY: the pointer came from the allocator's other half and is freed once. The
-            // result is ignored, as the vendor's library does.
-            let _ = unsafe { free_fn(self.pointer, self.alloc.0.context) };
-        }
     }
 }
 
@@ -193,6 +107,8 @@ unsafe impl Descriptor for Meet {
 struct Compare {
     group: u64,
     settings: Settings,
+    /// Rank 0's is everybody's.
+    exchange: Option<Arc<Exchange>>,
 }
 
 // SAFETY: it points to nothing.
@@ -288,14 +204,15 @@ fn build(
         let rule = "the device has that many multiprocessors";
         Refusal::usage(ret, "max_num_sms", rule, expected, config.max_num_sms)
     })?;
-    let settings = resolve(member, algorithm, config, &environment);
+    let settings = resolve(member.size(), algorithm, config, &environment);
     if algorithm == Algorithm::LowLatency {
         check_groups(&settings)?;
     }
     let index = member.next_group();
     member.barrier(&Meet { group: index })?;
     check_budget(config, &settings)?;
-    compare(member, index, settings)?;
+    let exchange = compare(member, index, settings)?;
+    let masks = exchange.map(|exchange| Masks::new(exchange, settings.ranks));
     require(!(environment.local_dup && environment.nvlink_dup), || {
         let rule = "one of the expert-major modes is forced at most";
         let variables = "NCCL_EP_HT_EM_LOCAL_DUP, NCCL_EP_HT_EM_NVLINK_DUP";
@@ -315,102 +232,12 @@ fn build(
     }
     let blocks = blocks.into_iter().flatten().collect();
     let (member, staging) = (Arc::clone(member), Mutex::default());
-    Ok(Built { member, settings, index, alloc, staging, _blocks: blocks })
-}
-
-/// EP 2.2.
-fn resolve(
-    member: &Member,
-    algorithm: Algorithm,
-    config: &ncclEpGroupConfig_t,
-    environment: &Environment,
-) -> Settings {
-    let ranks = member.size();
-    let high = algorithm == Algorithm::HighThroughput;
-    let experts = config.num_experts as usize;
-    let max_tokens = config.max_dispatch_tokens_per_rank as usize;
-    let all_tokens = (ranks as u64).saturating_mul(max_tokens as u64);
-    let zero_copy_on = config.zero_copy == ncclEpZeroCopyMode_t::NCCL_EP_ZERO_COPY_ON;
-    let comm_sms = match (config.max_num_sms, high) {
-        (0, true) => 16,
-        (0, false) => SM_COUNT,
-        (given, _) => given,
-    };
-    let override_sms = environment.comm_sms.filter(|sms| (1..=SM_COUNT).contains(sms));
-    let max_recv = match (config.max_recv_tokens_per_rank, high) {
-        (0, true) => all_tokens.saturating_mul(u64::from(config.num_topk.max(1))),
-        (0, false) => all_tokens,
-        (given, _) => u64::from(given),
-    };
-    Settings {
-        algorithm,
-        ranks,
-        experts,
-        local_experts: experts / ranks,
-        max_tokens,
-        max_recv,
-        eager: high && config.max_recv_tokens_per_rank == 0,
-        max_token_bytes: config.max_token_bytes as usize,
-        rdma_buffer_size: config.rdma_buffer_size,
-        comm_sms: override_sms.unwrap_or(comm_sms),
-        zero_copy_on,
-        drop: high && config.overflow_policy == ncclEpOverflowPolicy_t::NCCL_EP_OVERFLOW_DROP,
-        num_topk: config.num_topk as usize,
-        em_mode: if environment.nvlink_dup {
-            EmMode::NvlinkDup
-        } else if environment.local_dup || zero_copy_on {
-            EmMode::LocalDup
-        } else {
-            EmMode::LocalPermute
-        },
-        mask: config.enable_mask != 0,
-    }
-}
-
-/// EP 2.1 #18, 3.2 b.
-pub(super) fn check_groups(settings: &Settings) -> Outcome {
-    let groups = geometry::ll_groups(settings.experts, settings.comm_sms);
-    require((1..=14).contains(&groups), || {
-        Refusal::usage(
-            FailureClass::Return,
-            "num_experts",
-            "a low-latency block serves 1 to 14 experts",
-            format_args!("at most {} experts on {} SMs", 14 * settings.comm_sms, settings.comm_sms),
-            settings.experts,
-        )
-    })
-}
-
-/// EP 2.1 #21 to #24.
-fn check_budget(config: &ncclEpGroupConfig_t, settings: &Settings) -> Outcome {
-    let throw = FailureClass::Throw;
-    let high = settings.algorithm == Algorithm::HighThroughput;
-    let (recv, tokens) = (config.max_recv_tokens_per_rank, config.max_dispatch_tokens_per_rank);
-    require(!high || recv == 0 || recv >= tokens, || {
-        let rule = "a rank can receive what one rank can send";
-        let expected = format_args!("0 or at least {tokens}").to_string();
-        Refusal::argument(throw, "max_recv_tokens_per_rank", rule, expected, recv)
-    })?;
-    require(settings.num_topk <= settings.experts, || {
-        let rule = "a token has no more experts than there are";
-        let expected = format_args!("at most {}", settings.experts).to_string();
-        Refusal::argument(throw, "num_topk", rule, expected, settings.num_topk)
-    })?;
-    require(!(settings.eager && settings.drop), || {
-        let rule = "without a receive budget nothing can be dropped";
-        let expected = "TRAP, or max_recv_tokens_per_rank";
-        Refusal::argument(throw, "overflow_policy", rule, expected, "DROP without a budget")
-    })?;
-    require(!settings.eager || u32::try_from(settings.max_recv).is_ok(), || {
-        let rule = "ranks * max_dispatch_tokens_per_rank * num_topk fits 32 bits";
-        let expected = format_args!("at most {}", u32::MAX).to_string();
-        Refusal::argument(throw, "max_recv_tokens_per_rank", rule, expected, settings.max_recv)
-    })
+    Ok(Built { member, settings, index, alloc, staging, masks, _blocks: blocks })
 }
 
 /// EP 2.1 #25. Other fields that differ are undefined in the vendor's library; here they would let
 /// one rank write beyond what another has, so they are refused as well.
-fn compare(member: &Member, index: u64, settings: Settings) -> Outcome {
+fn compare(member: &Member, index: u64, settings: Settings) -> Outcome<Option<Arc<Exchange>>> {
     type Field = (&'static str, fn(&Settings) -> u64);
     const FIELDS: [Field; 13] = [
         ("max_recv_tokens_per_rank", |s| s.max_recv),
@@ -427,7 +254,9 @@ fn compare(member: &Member, index: u64, settings: Settings) -> Outcome {
         ("the expert-major mode", |s| s.em_mode as u64),
         ("enable_mask", |s| u64::from(s.mask)),
     ];
-    let descriptor = Compare { group: index, settings };
+    let masked = settings.mask && settings.algorithm == Algorithm::LowLatency;
+    let exchange = (masked && member.rank() == 0).then(|| Arc::new(Exchange::new(settings.ranks)));
+    let descriptor = Compare { group: index, settings, exchange };
     member.collective(COMM, &descriptor, |peers, _| {
         for (i, (name, field)) in FIELDS.into_iter().enumerate() {
             let first = field(&peers[0].settings);
@@ -439,7 +268,7 @@ fn compare(member: &Member, index: u64, settings: Settings) -> Outcome {
             let expected = format_args!("{first} as on rank 0").to_string();
             return Err(Refusal::argument(class, name, rule, expected, found));
         }
-        Ok(())
+        Ok(peers[0].exchange.clone())
     })?
 }
 
@@ -473,28 +302,4 @@ pub(super) unsafe fn destroy(scope: &Scope, group: ncclEpGroup_t) -> Outcome {
     // destroy that failed above can be made again.
     drop(unsafe { Arc::from_raw(group.cast_const().cast::<Group>()) });
     Ok(())
-}
-
-#[cfg(test)]
-impl Settings {
-    /// A low-latency group of nothing in particular.
-    pub(super) fn for_tests(max_token_bytes: usize) -> Self {
-        Self {
-            algorithm: Algorithm::LowLatency,
-            ranks: 1,
-            experts: 1,
-            local_experts: 1,
-            max_tokens: 1,
-            max_recv: 1,
-            eager: false,
-            max_token_bytes,
-            rdma_buffer_size: 0,
-            comm_sms: SM_COUNT,
-            zero_copy_on: false,
-            drop: false,
-            num_topk: 0,
-            em_mode: EmMode::LocalPermute,
-            mask: false,
-        }
-    }
 }

@@ -9,9 +9,13 @@ use nccl_ep_sys::{
 use nccl_ext_core::DataType;
 use nccl_ext_core::raw::ncclResult_t;
 
+use super::alloc::Block;
 use super::geometry;
-use super::group::{self, Algorithm, Block, EmMode, Group, Settings, View};
+use super::group::{self, Group, View};
+use super::image;
+use super::import::Memory;
 use super::low_latency::LowLatency;
+use super::settings::{self, Algorithm, EmMode, Settings};
 use super::structs;
 use super::tensor::{Tensor, WindowOnly};
 use super::update::HighThroughput;
@@ -40,8 +44,10 @@ pub(super) struct Ready {
     pub(super) alignment: usize,
     pub(super) low: Mutex<LowLatency>,
     pub(super) high: Mutex<HighThroughput>,
+    /// High throughput: the caller's handle memory. It takes a copy of what an update gives.
+    pub(super) memory: Option<Memory>,
     /// Handle memory from the caller's allocator. Nothing is kept in it.
-    _memory: Option<Block>,
+    _block: Option<Block>,
 }
 
 impl Handle {
@@ -94,7 +100,11 @@ fn memory_bytes(settings: &Settings, expert_major: bool, topk: usize) -> usize {
             settings.max_tokens as u64,
             topk as u64,
         ),
-        Algorithm::HighThroughput => geometry::ht_handle_bytes(settings, expert_major, topk as u64),
+        Algorithm::HighThroughput => {
+            // What an update leaves there is nearly always shorter.
+            let image = image::bytes(settings, topk) as u64;
+            geometry::ht_handle_bytes(settings, expert_major, topk as u64).max(image)
+        }
     };
     usize::try_from(bytes).unwrap_or(usize::MAX)
 }
@@ -125,17 +135,28 @@ pub(super) unsafe fn memory_size(
     Ok(())
 }
 
+/// The arguments of a handle's creation, of which the algorithm has checked nothing yet.
+pub(super) struct Opened {
+    pub(super) group: Arc<Group>,
+    layout: Layout,
+    alignment: usize,
+    pub(super) memory: Option<Tensor>,
+}
+
+/// Checks what comes before the algorithm's part (EP 3.2, #1 to #6); `first` has a word before
+/// the layout.
+///
 /// # Safety
 /// The C contract of `ncclEpInitHandle`.
-pub(super) unsafe fn init(
+pub(super) unsafe fn open(
     scope: &Scope,
     out: *mut ncclEpHandle_t,
     group: ncclEpGroup_t,
     layout: ncclEpLayout_t,
     config: *const ncclEpHandleConfig_t,
-    num_topk: i32,
     memory: *const ncclEpTensor_t,
-) -> Outcome {
+    first: impl FnOnce(&View<'_>) -> Outcome,
+) -> Outcome<Opened> {
     let assert = FailureClass::Assert;
     // SAFETY: this function's contract.
     let group = unsafe { group::shared(group, assert)? };
@@ -148,6 +169,7 @@ pub(super) unsafe fn init(
     // SAFETY: this function's contract.
     let memory = unsafe { Tensor::optional(memory, "handle_mem")? };
     unset(layout)?;
+    first(&view)?;
     let layout = known_layout(settings.algorithm, layout)?;
     require(settings.experts.is_multiple_of(settings.ranks), || {
         let rule = "experts divide evenly over ranks";
@@ -163,17 +185,37 @@ pub(super) unsafe fn init(
             Refusal::argument(assert, name, rule, "0, 1 or a power of two", alignment)
         })?;
     }
+    Ok(Opened { group, layout, alignment, memory })
+}
+
+/// # Safety
+/// The C contract of `ncclEpInitHandle`.
+pub(super) unsafe fn init(
+    scope: &Scope,
+    out: *mut ncclEpHandle_t,
+    group: ncclEpGroup_t,
+    layout: ncclEpLayout_t,
+    config: *const ncclEpHandleConfig_t,
+    num_topk: i32,
+    memory: *const ncclEpTensor_t,
+) -> Outcome {
+    // SAFETY: this function's contract.
+    let opened = unsafe { open(scope, out, group, layout, config, memory, |_| Ok(()))? };
     // From here on the out pointer is set whatever happens (EP 3.2, #7).
-    let ready = prepare(&view, layout, alignment, num_topk, memory.as_ref());
+    let ready = opened.group.view().and_then(|view| prepare(&view, &opened, num_topk));
     let (ready, result) = match ready {
         Ok(ready) => (Some(ready), Ok(())),
         Err(refusal) => (None, Err(refusal)),
     };
-    group.live_handles.fetch_add(1, Ordering::AcqRel);
-    let handle = Box::new(Handle { group: Arc::clone(&group), ready });
     // SAFETY: this function's contract: writable.
-    unsafe { out.write(Box::into_raw(handle).cast()) };
+    unsafe { out.write(keep(&opened.group, ready)) };
     result
+}
+
+/// A handle for the caller to keep.
+pub(super) fn keep(group: &Arc<Group>, ready: Option<Ready>) -> ncclEpHandle_t {
+    group.live_handles.fetch_add(1, Ordering::AcqRel);
+    Box::into_raw(Box::new(Handle { group: Arc::clone(group), ready })).cast()
 }
 
 fn known_layout(algorithm: Algorithm, layout: ncclEpLayout_t) -> Outcome<Layout> {
@@ -192,33 +234,30 @@ fn known_layout(algorithm: Algorithm, layout: ncclEpLayout_t) -> Outcome<Layout>
     }
 }
 
-fn prepare(
-    group: &View<'_>,
-    layout: Layout,
-    alignment: usize,
-    num_topk: i32,
-    memory: Option<&Tensor>,
-) -> Outcome<Ready> {
+/// The algorithm's part of creation.
+pub(super) fn prepare(group: &View<'_>, opened: &Opened, num_topk: i32) -> Outcome<Ready> {
     let settings = group.settings;
+    let Opened { layout, alignment, .. } = *opened;
     let topk = match settings.algorithm {
         Algorithm::LowLatency => ll_topk(settings, layout, num_topk)?,
         Algorithm::HighThroughput => ht_topk(settings, layout, alignment, num_topk)?,
     };
     let bytes = memory_bytes(settings, layout == Layout::ExpertMajor, topk);
-    let memory = match memory {
-        Some(memory) => {
-            check_memory(group, memory, bytes)?;
-            None
-        }
-        None => group.alloc.allocate(bytes)?,
+    let (memory, block) = match &opened.memory {
+        Some(memory) => (Some(check_memory(group, memory, bytes)?), None),
+        None => (None, group.alloc.allocate(bytes)?),
     };
+    if let Some(masks) = group.masks {
+        masks.note_handle();
+    }
     Ok(Ready {
         layout,
         topk,
         alignment,
         low: Mutex::default(),
         high: Mutex::default(),
-        _memory: memory,
+        memory,
+        _block: block,
     })
 }
 
@@ -232,7 +271,7 @@ fn ll_topk(settings: &Settings, layout: Layout, num_topk: i32) -> Outcome<usize>
         let rule = "a low-latency token has at most 32 experts, and no more than there are";
         Refusal::argument(ret, "num_topk", rule, expected, num_topk)
     })?;
-    group::check_groups(settings)?;
+    settings::check_groups(settings)?;
     let warps = geometry::ll_warps(geometry::ll_groups(settings.experts, settings.comm_sms));
     require(topk < warps, || {
         let expected = format_args!("at most {}", warps.saturating_sub(1)).to_string();
@@ -296,7 +335,7 @@ fn ht_topk(settings: &Settings, layout: Layout, alignment: usize, num_topk: i32)
     Ok(topk)
 }
 
-fn check_memory(group: &View<'_>, memory: &Tensor, bytes: usize) -> Outcome {
+fn check_memory(group: &View<'_>, memory: &Tensor, bytes: usize) -> Outcome<Memory> {
     let assert = FailureClass::Assert;
     memory.require_ndim(assert, 1)?;
     memory.require_type(assert, &[DataType::Uint8])?;
@@ -309,7 +348,7 @@ fn check_memory(group: &View<'_>, memory: &Tensor, bytes: usize) -> Outcome {
         Algorithm::LowLatency => WindowOnly::Undefined,
         Algorithm::HighThroughput => WindowOnly::Resolved,
     };
-    memory.data(group.member, window_only).map(drop)
+    Ok(Memory::new(memory.data(group.member, window_only)?, memory.extent(0)))
 }
 
 /// # Safety

@@ -1,12 +1,16 @@
 //! What a low-latency handle knows of a step: the ids of its tokens, and where they went.
 
 use super::combine_ll;
-use super::dispatch_ll::{self, Offer};
-use super::group::{Settings, View};
+use super::dispatch_ll;
+use super::group::View;
 use super::handle::{self, Ready};
+use super::masked::Sources;
+use super::receive_ll::{self, Offer};
 use super::routing::NOWHERE;
+use super::settings::Settings;
 use super::topk::TopK;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
+use crate::world::KEYS;
 
 /// What a low-latency handle learns with each step.
 #[derive(Default)]
@@ -19,8 +23,8 @@ pub(super) struct LowLatency {
 
 /// The receive half of a staged operation.
 pub(super) enum Pending {
-    Dispatch { operation: u64, receive: dispatch_ll::Receive },
-    Combine { operation: u64, receive: combine_ll::Receive },
+    Dispatch { operation: u64, key: [u64; KEYS], receive: receive_ll::Receive },
+    Combine { operation: u64, key: [u64; KEYS], receive: combine_ll::Receive },
 }
 
 /// The last dispatch: what this rank sent, where that went, and how much it received.
@@ -32,6 +36,8 @@ pub(super) struct Sent {
     pub(super) slots: Slots,
     /// Rows received, by expert (expert-major) or source rank (rank-major).
     pub(super) received: Vec<u32>,
+    /// Groups with masks: the same by source rank.
+    pub(super) sources: Sources,
 }
 
 /// The entries of a step's top-k table, and how many there are for each expert.
@@ -152,11 +158,11 @@ pub(super) unsafe fn complete(group: &View<'_>, ready: &Ready) -> Outcome {
     unsafe {
         match &state.pending {
             None => return Ok(()),
-            Some(Pending::Dispatch { operation, receive }) => {
-                dispatch_ll::complete(group, &mut state.sent, *operation, receive)?;
+            Some(Pending::Dispatch { operation, key, receive }) => {
+                dispatch_ll::complete(group, &mut state.sent, *operation, *key, receive)?;
             }
-            Some(Pending::Combine { operation, receive }) => {
-                combine_ll::complete(group, &state.sent, *operation, receive)?;
+            Some(Pending::Combine { operation, key, receive }) => {
+                combine_ll::complete(group, &state.sent, *operation, *key, receive)?;
             }
         }
     }

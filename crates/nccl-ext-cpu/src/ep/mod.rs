@@ -3,20 +3,30 @@
 //! Checks follow the order and the codes of the vendor's library; a failure that kills the process
 //! or worse there is an error here, with its [`FailureClass`](crate::FailureClass) on the side.
 
+mod alloc;
 mod combine;
 mod combine_ht;
 mod combine_ll;
+mod counters;
 mod dispatch;
 mod dispatch_ht;
 mod dispatch_ll;
 mod environment;
+mod exchange;
 mod geometry;
 mod group;
 mod handle;
+mod image;
+mod import;
 mod low_latency;
 mod mask;
+mod masked;
 mod numerics;
+mod push_ht;
+mod receive_ll;
 mod routing;
+mod scales;
+mod settings;
 mod staging;
 mod structs;
 mod tensor;
@@ -36,10 +46,12 @@ use nccl_ext_core::raw::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclResult_t}
 
 use crate::entry::entry;
 use crate::nccl::store;
-use crate::refusal::{FailureClass, Outcome};
+use crate::refusal::FailureClass;
 
 /// The version whose behaviour this is.
 pub(crate) const VERSION: c_int = NCCL_EP_VERSION_CODE as c_int;
+
+pub(crate) use import::TABLE as IMPORT;
 
 pub(crate) const TABLE: EpApi = EpApi {
     ncclEpGetVersion: get_version,
@@ -212,49 +224,48 @@ unsafe extern "C" fn complete(
     })
 }
 
-/// The mask functions, all alike so far.
-///
-/// # Safety
-/// `ep_group` is NULL or live.
-unsafe fn mask(call: &'static str, ep_group: ncclEpGroup_t) -> ncclResult_t {
-    entry(call, |_| -> Outcome {
-        // SAFETY: this function's contract.
-        unsafe { mask::refuse(ep_group) }
-    })
-}
-
 unsafe extern "C" fn mask_query(
     ep_group: ncclEpGroup_t,
-    _mask_status: *mut c_int,
+    mask_status: *mut c_int,
     _stream: cudaStream_t,
 ) -> ncclResult_t {
-    // SAFETY: the C contract.
-    unsafe { mask("ncclEpMaskQuery", ep_group) }
+    entry("ncclEpMaskQuery", |_| {
+        // SAFETY: the C contract.
+        unsafe { mask::query(ep_group, mask_status) }
+    })
 }
 
 unsafe extern "C" fn mask_update(
     ep_group: ncclEpGroup_t,
-    _mask: *const c_int,
+    mask: *const c_int,
     _stream: cudaStream_t,
 ) -> ncclResult_t {
-    // SAFETY: the C contract.
-    unsafe { mask("ncclEpMaskUpdate", ep_group) }
+    entry("ncclEpMaskUpdate", |_| {
+        // SAFETY: the C contract.
+        unsafe { mask::update(ep_group, mask) }
+    })
 }
 
 unsafe extern "C" fn mask_clean(ep_group: ncclEpGroup_t, _stream: cudaStream_t) -> ncclResult_t {
-    // SAFETY: the C contract.
-    unsafe { mask("ncclEpMaskClean", ep_group) }
+    entry("ncclEpMaskClean", |scope| {
+        // SAFETY: the C contract.
+        unsafe { mask::clean(scope, ep_group) }
+    })
 }
 
 unsafe extern "C" fn get_async_error(
     ep_group: ncclEpGroup_t,
-    _error_out: *mut c_int,
+    error_out: *mut c_int,
 ) -> ncclResult_t {
-    // SAFETY: the C contract.
-    unsafe { mask("ncclEpGetAsyncError", ep_group) }
+    entry("ncclEpGetAsyncError", |_| {
+        // SAFETY: the C contract.
+        unsafe { mask::async_error(ep_group, error_out) }
+    })
 }
 
 unsafe extern "C" fn error_clear(ep_group: ncclEpGroup_t) -> ncclResult_t {
-    // SAFETY: the C contract.
-    unsafe { mask("ncclEpErrorClear", ep_group) }
+    entry("ncclEpErrorClear", |_| {
+        // SAFETY: the C contract.
+        unsafe { mask::clear_error(ep_group) }
+    })
 }

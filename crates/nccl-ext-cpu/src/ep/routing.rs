@@ -4,6 +4,8 @@
 //! of each of its rows on the receiving ranks, and what it will receive ([`Placement`]). Nothing
 //! but counts has to be compared across ranks, because slots follow (source rank, token).
 
+use super::image::checksum;
+
 /// No slot: the row or copy is not delivered.
 pub(super) const NOWHERE: u32 = u32::MAX;
 
@@ -155,8 +157,8 @@ impl Rules {
 pub(super) struct Zone {
     /// First row, not clamped.
     pub(super) base: u64,
-    /// Rows in use, clamped to the budget when dropping.
-    pub(super) active: u64,
+    /// Rows in use, not clamped.
+    pub(super) count: u64,
     /// Rows with padding, not clamped.
     pub(super) padded: u64,
 }
@@ -178,6 +180,8 @@ pub(super) struct Placement {
     pub(super) zones: Vec<Zone>,
     /// Most copies of one row of any rank.
     pub(super) widest: u32,
+    /// Of everybody's counts: where it is equal, ranks agree on whose every slot is.
+    pub(super) digest: u64,
     /// For `place`: next slot of each rank and of each expert.
     next_flat: Vec<u64>,
     next_copy: Vec<u64>,
@@ -188,6 +192,11 @@ impl Placement {
     pub(super) fn place(&mut self, me: usize, peers: &[&Routes], rules: &Rules) {
         let (ranks, local) = (peers.len(), peers[me].local_experts);
         self.widest = peers.iter().map(|routes| routes.widest).max().unwrap_or(0);
+        let counts = |routes: &&Routes| {
+            let counts = routes.per_rank.iter().chain(&routes.per_expert);
+            checksum(0, counts.map(|&count| u64::from(count)))
+        };
+        self.digest = checksum(rules.alignment, peers.iter().map(counts));
         let sum = |of: &dyn Fn(&Routes) -> u32, peers: &[&Routes]| {
             peers.iter().map(|routes| u64::from(of(routes))).sum::<u64>()
         };
@@ -208,9 +217,7 @@ impl Placement {
                 let before = sum(&|routes| routes.per_expert[expert], &peers[..me]);
                 self.next_copy.push(base.saturating_add(before));
                 if d == me {
-                    let room = rules.budget.saturating_sub(base);
-                    let active = if rules.drop { count.min(room) } else { count };
-                    self.zones.push(Zone { base, active, padded });
+                    self.zones.push(Zone { base, count, padded });
                 }
                 base = base.saturating_add(padded);
             }
@@ -218,6 +225,39 @@ impl Placement {
         }
         self.place_own(peers[me], rules);
         self.count_flat(me, peers, rules);
+    }
+
+    /// Where this rank's rows begin on each rank.
+    pub(super) fn rows_before<'a>(&'a self, own: &'a Routes) -> impl Iterator<Item = u64> + 'a {
+        let own = own.per_rank.iter();
+        self.next_flat.iter().zip(own).map(|(next, &count)| next.wrapping_sub(count.into()))
+    }
+
+    /// Where this rank's copies begin for each expert.
+    pub(super) fn copies_before<'a>(&'a self, own: &'a Routes) -> impl Iterator<Item = u64> + 'a {
+        let own = own.per_expert.iter();
+        self.next_copy.iter().zip(own).map(|(next, &count)| next.wrapping_sub(count.into()))
+    }
+
+    /// Places rank's own rows again, from where they begin.
+    pub(super) fn resume(&mut self, own: &Routes, rows: &[u64], copies: &[u64], rules: &Rules) {
+        self.next_flat.clear();
+        self.next_flat.extend_from_slice(rows);
+        self.next_copy.clear();
+        self.next_copy.extend_from_slice(copies);
+        self.place_own(own, rules);
+    }
+
+    /// Whether every slot is inside what its receiver has in all.
+    pub(super) fn is_inside(&self, own: &Routes, rules: &Rules) -> bool {
+        let inside = |slot: u32, total: u64| slot == NOWHERE || u64::from(slot) < total;
+        own.rows.iter().zip(&self.flat_slot).all(|(row, &slot)| {
+            let rank = row.rank as usize;
+            let copies = &self.copy_slot[row.first as usize..][..row.count as usize];
+            inside(slot, self.flat_totals[rank])
+                && (!rules.expert_major
+                    || copies.iter().all(|&slot| inside(slot, self.zone_totals[rank])))
+        })
     }
 
     fn place_own(&mut self, routes: &Routes, rules: &Rules) {
@@ -228,7 +268,7 @@ impl Placement {
         for row in &routes.rows {
             let next = &mut self.next_flat[row.rank as usize];
             let flat = slot(*next).unwrap_or(NOWHERE);
-            *next += 1;
+            *next = next.saturating_add(1);
             self.flat_slot.push(flat);
             let lost = rules.permute && flat == NOWHERE;
             for copy in routes.copies_of(*row) {
@@ -327,7 +367,7 @@ mod tests {
         let rules = Rules { alignment: 4, ..FREE };
         let placement = place(0, &g2(), &rules);
         assert_eq!(placement.zone_totals, [8, 8]);
-        let zone = |base| Zone { base, active: 3, padded: 4 };
+        let zone = |base| Zone { base, count: 3, padded: 4 };
         assert_eq!(placement.zones, [zone(0), zone(4)]);
     }
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::combine_ll::Give;
-use super::dispatch_ll::Offer;
+use super::receive_ll::{Offer, Receive};
 
 /// A group's staged sends.
 #[derive(Default)]
@@ -26,6 +26,7 @@ impl Staging {
 #[derive(Default)]
 pub(super) struct Bank {
     rows: Vec<u128>,
+    scales: Vec<u128>,
     weights: Vec<f32>,
     experts: Vec<u32>,
     per_expert: Vec<u32>,
@@ -36,17 +37,17 @@ pub(super) struct Bank {
 }
 
 impl Bank {
-    /// Copies what a dispatch offers, with `bytes` a row and `topk` entries a token.
+    /// Copies what a dispatch offers, with the rows and entries of `receive`.
     ///
     /// # Safety
     /// The offer is valid, and so are the tables it points to.
     pub(super) unsafe fn stage_offer(
         &mut self,
         offer: &Offer,
-        bytes: usize,
-        topk: usize,
+        receive: &Receive,
         experts: usize,
     ) -> Arc<Offer> {
+        let Receive { bytes, scale_bytes, topk, .. } = *receive;
         self.experts.clear();
         self.experts.extend_from_slice(offer.experts(topk));
         self.per_expert.clear();
@@ -58,10 +59,13 @@ impl Bank {
             let weights = unsafe { core::slice::from_raw_parts(offer.weights, tokens * topk) };
             self.weights.extend_from_slice(weights);
         }
-        let rows = self.room(tokens * bytes);
-        if tokens * bytes > 0 {
-            // SAFETY: this function's contract; `rows` has just been given the room.
-            unsafe { core::ptr::copy_nonoverlapping(offer.rows, rows, tokens * bytes) };
+        let rows = room(&mut self.rows, tokens * bytes);
+        let scales = room(&mut self.scales, tokens * scale_bytes);
+        for (from, to, bytes) in [(offer.rows, rows, bytes), (offer.scales, scales, scale_bytes)] {
+            if tokens * bytes > 0 {
+                // SAFETY: this function's contract; the room has just been made.
+                unsafe { core::ptr::copy_nonoverlapping(from, to, tokens * bytes) };
+            }
         }
         let staged = Offer {
             key: offer.key,
@@ -69,6 +73,7 @@ impl Bank {
             experts: self.experts.as_ptr(),
             per_expert: self.per_expert.as_ptr(),
             rows,
+            scales,
             weights: self.weights.as_ptr(),
         };
         Arc::clone(self.offer.insert(Arc::new(staged)))
@@ -92,7 +97,7 @@ impl Bank {
             self.starts.push(total);
             total += count as usize;
         }
-        let rows = self.room(total * bytes);
+        let rows = room(&mut self.rows, total * bytes);
         for (i, (&start, &count)) in self.starts.iter().zip(received).enumerate() {
             let count = count as usize * bytes;
             if count > 0 {
@@ -106,10 +111,10 @@ impl Bank {
         let staged = Give { key: give.key, rows, starts: self.starts.as_ptr() };
         Arc::clone(self.give.insert(Arc::new(staged)))
     }
+}
 
-    /// Aligned memory for rows. What was there is lost.
-    fn room(&mut self, bytes: usize) -> *mut u8 {
-        self.rows.resize(bytes.div_ceil(size_of::<u128>()), 0);
-        self.rows.as_mut_ptr().cast()
-    }
+/// Aligned memory for rows. What was there is lost.
+fn room(rows: &mut Vec<u128>, bytes: usize) -> *mut u8 {
+    rows.resize(bytes.div_ceil(size_of::<u128>()), 0);
+    rows.as_mut_ptr().cast()
 }

@@ -231,6 +231,12 @@ impl Tensor {
         !self.window.is_null()
     }
 
+    /// Whether the pointer, if any, and the offset in a window, if any, are multiples of `unit`.
+    pub(super) fn is_aligned_to(&self, unit: usize) -> bool {
+        let offset = if self.window.is_null() { 0 } else { self.window_offset };
+        self.data.addr().is_multiple_of(unit) && offset.is_multiple_of(unit as u64)
+    }
+
     /// Refuses another number of extents.
     pub(super) fn require_ndim(&self, class: FailureClass, ndim: usize) -> Outcome {
         require(self.ndim == ndim, || {

@@ -2,6 +2,7 @@
 
 use nccl_ep_sys::ncclEpTensor_t;
 use nccl_ext_core::DataType;
+use nccl_ext_core::raw::ncclDataType_t;
 
 use super::tensor::{Tensor, WindowOnly};
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
@@ -53,6 +54,11 @@ impl TopK {
             tokens: tensor.extent(0),
             topk,
         })
+    }
+
+    /// The type of the ids.
+    pub(super) fn data_type(&self) -> ncclDataType_t {
+        if self.wide { DataType::Int64.as_raw() } else { DataType::Int32.as_raw() }
     }
 
     /// All ids, row by row.

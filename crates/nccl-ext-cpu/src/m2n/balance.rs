@@ -22,11 +22,8 @@ pub(super) fn mode(
     let capable = environment.algorithm == CopyAlgorithm::Pack && !fused;
     let split = environment.split_comm.unwrap_or(capable);
     let by_node = (capable && split) || large;
-    let mode = environment.balance.unwrap_or(if by_node {
-        Balance::NodeAware
-    } else {
-        Balance::Uniform
-    });
+    let mode =
+        environment.balance.unwrap_or(if by_node { Balance::NodeAware } else { Balance::Uniform });
     let broadcast_uniformly = environment.uniform_broadcast.unwrap_or(!large);
     let is_broadcast = layout.src.shards() == 1 && layout.dst.shards() == 1;
     if broadcast_uniformly && is_broadcast { Balance::Uniform } else { mode }
@@ -42,13 +39,10 @@ pub(super) fn source_replica(mode: Balance, src: &Side, dst: &Side, replica: usi
     let (sources, destinations) = (src.replicas(), dst.replicas());
     match mode {
         Balance::NodeAware => 0,
-        Balance::Uniform if sources >= destinations => {
-            block_begin(sources, destinations, replica)
-        }
+        Balance::Uniform if sources >= destinations => block_begin(sources, destinations, replica),
         Balance::Uniform => {
-            let ends_after = |block: &usize| {
-                block_begin(destinations, sources, block + 1) > replica
-            };
+            let ends_after =
+                |block: &usize| block_begin(destinations, sources, block + 1) > replica;
             (0..sources).find(ends_after).unwrap_or(0)
         }
     }

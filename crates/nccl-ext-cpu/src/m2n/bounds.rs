@@ -10,8 +10,8 @@ pub(super) fn intervals(layout: &Layout, ranks: usize) -> Result<(), Rule> {
     let Layout { src, dst, .. } = layout;
     for (name, side) in [("src", src), ("dst", dst)] {
         require(side.end() <= ranks, || {
-            let argument = format_args!("{name} mesh interval").to_string();
-            let expected = format_args!("ranks of a communicator of size {ranks}").to_string();
+            let argument = format!("{name} mesh interval");
+            let expected = format!("ranks of a communicator of size {ranks}");
             Rule::broken(RESHARD, argument, "the mesh is in the communicator", expected, show(side))
         })?;
     }
@@ -29,8 +29,14 @@ fn are_disjoint(src: &Side, dst: &Side) -> bool {
 }
 
 fn not_disjoint(src: &Side, dst: &Side) -> Rule {
-    let found = format_args!("src={}, dst={}", show(src), show(dst)).to_string();
-    Rule::broken(RESHARD, "mesh intervals", "they must be disjoint", "no common rank", found)
+    let found = format!("src={}, dst={}", show(src), show(dst));
+    Rule::broken(
+        RESHARD,
+        "mesh intervals",
+        "the ranks of both sides are disjoint",
+        "no common rank",
+        found,
+    )
 }
 
 fn show(side: &Side) -> String {
@@ -46,8 +52,9 @@ pub(super) fn buffers(api: &str, transfer: &Transfer, rank: usize) -> Result<(),
     ];
     for (name, role, side, data) in sides {
         require(side.position(rank).is_none() || !data.is_null(), || {
-            let rule = format!("the pointer must be non-null on active {role} rank {rank}");
-            Rule::broken(api, format_args!("{name}->dataPtr"), &rule, "a buffer", "NULL")
+            let argument = format!("{name}->dataPtr");
+            let expected = format!("a buffer on active {role} rank {rank}");
+            Rule::broken(api, argument, "every active rank has its tile", expected, "NULL")
         })?;
     }
     Ok(())
@@ -57,10 +64,10 @@ pub(super) fn buffers(api: &str, transfer: &Transfer, rank: usize) -> Result<(),
 pub(super) fn extents(api: &str, layout: &Layout) -> Result<(), Rule> {
     for (name, side) in sides(layout) {
         require(side.global_extent(side.shard_dim).is_some(), || {
-            let argument = format_args!("{name} shard dimension").to_string();
-            let rule = "the global extent must not overflow";
+            let argument = format!("{name} shard dimension");
+            let rule = "the global extent can be counted";
             let (extent, shards) = (side.shape[side.shard_dim], side.shards());
-            let found = format_args!("{extent} * {shards}").to_string();
+            let found = format!("{extent} * {shards}");
             Rule::broken(api, argument, rule, "at most SIZE_MAX", found)
         })?;
     }
@@ -92,9 +99,9 @@ pub(super) fn sizes(api: &str, layout: &Layout) -> Result<(), Rule> {
 }
 
 fn overflow(api: &str, side: &str, what: &str, dim: usize) -> Rule {
-    let argument = format_args!("{side} {what} byte size").to_string();
-    let found = format_args!("overflow at dim {dim}").to_string();
-    Rule::broken(api, argument, "the size must not overflow", "at most SIZE_MAX", found)
+    let argument = format!("{side} {what} byte size");
+    let found = format!("overflow at dim {dim}");
+    Rule::broken(api, argument, "the bytes can be counted", "at most SIZE_MAX", found)
 }
 
 fn sides(layout: &Layout) -> [(&'static str, &Side); 2] {
@@ -106,10 +113,10 @@ pub(super) fn same_tensor(api: &str, layout: &Layout) -> Result<(), Rule> {
     for dim in 0..layout.ndims {
         let (src, dst) = (layout.src.global_extent(dim), layout.dst.global_extent(dim));
         require(src == dst, || {
-            let argument = format_args!("global shape at dim {dim}").to_string();
-            let rule = format!("source and destination global shapes differ at dim {dim}");
+            let argument = format!("global shape at dim {dim}");
+            let rule = "source and destination are one global tensor";
             let show = |extent: Option<usize>| extent.map_or("overflow".into(), |e| e.to_string());
-            Rule::broken(api, argument, &rule, show(src), show(dst))
+            Rule::broken(api, argument, rule, show(src), show(dst))
         })?;
     }
     Ok(())
@@ -120,7 +127,7 @@ pub(super) fn addressable(api: &str, layout: &Layout) -> Result<(), Rule> {
     for (name, side) in sides(layout) {
         let bytes = layout.bytes(side);
         require(isize::try_from(bytes).is_ok(), || {
-            let argument = format_args!("{name} local byte size").to_string();
+            let argument = format!("{name} local byte size");
             let rule = "a tile fits the address space";
             Rule::broken(api, argument, rule, isize::MAX, bytes).unchecked_there()
         })?;

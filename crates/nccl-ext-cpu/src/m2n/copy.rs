@@ -40,12 +40,7 @@ unsafe fn copy_exact<const N: usize>(src: *const u8, dst: *mut u8) {
 ///
 /// # Safety
 /// The pointers are to the piece's first bytes in tiles that hold all of it.
-unsafe fn rows(
-    piece: &Piece,
-    src: *const u8,
-    dst: *mut u8,
-    run: impl Fn(*const u8, *mut u8),
-) {
+unsafe fn rows(piece: &Piece, src: *const u8, dst: *mut u8, run: impl Fn(*const u8, *mut u8)) {
     for outer in 0..piece.counts[0] {
         for inner in 0..piece.counts[1] {
             let from = outer * piece.src_strides[0] + inner * piece.src_strides[1];

@@ -36,8 +36,8 @@ pub(super) fn describe(
         return Err(Rule::broken(
             api,
             which,
-            "both tensor descriptors must be non-null on every rank",
-            "two descriptors",
+            "every rank passes both tensor descriptors",
+            "a descriptor",
             "NULL",
         ));
     };
@@ -46,17 +46,17 @@ pub(super) fn describe(
     let src_mesh = mesh("src", &src_parts)?;
     let dst_mesh = mesh("dst", &dst_parts)?;
     require(src.ndims == dst.ndims, || {
-        let rule = "src/dst ndims must match";
+        let rule = "both sides are of one tensor";
         Rule::broken(api, "dst->ndims", rule, src.ndims, dst.ndims)
     })?;
     require(src.dtype == dst.dtype, || {
-        let rule = "src/dst dtype must match";
+        let rule = "both sides have one element type";
         Rule::broken(api, "dst->dtype", rule, src.dtype.0, dst.dtype.0)
     })?;
     // 4-bit floats have no place here: an element is whole bytes (M2N 1.5).
     let dtype = DataType::from_raw(src.dtype).filter(|&dtype| dtype != DataType::Float4x2);
     let dtype = dtype.ok_or_else(|| {
-        let rule = "unsupported data type";
+        let rule = "elements are of a type with whole bytes";
         Rule::broken(api, "dtype", rule, "0 to 11", src.dtype.0.cast_signed())
     })?;
     let ndims = src.ndims.unsigned_abs() as usize;
@@ -77,7 +77,7 @@ fn parts(api: &str, side: &str, tensor: &RawTensor) -> Result<Parts, Rule> {
     in_range(api, &arrow("ndims"), ndims, TENSOR_DIMS)?;
     let shape = tensor.shape.ok_or_else(|| null(api, arrow("localShape")))?;
     let mesh = tensor.mesh.ok_or_else(|| {
-        let rule = "the mesh must be non-null on every rank";
+        let rule = "every rank passes both meshes";
         Rule::broken(api, arrow("mesh"), rule, "a mesh", "NULL")
     })?;
     header::<ncclMesh_t>(api, &format!("{side} mesh descriptor"), mesh.header)?;
@@ -103,13 +103,13 @@ fn header<T>(api: &str, name: &str, Header { size, version }: Header) -> Result<
 fn in_range(api: &str, name: &str, count: c_int, most: usize) -> Result<(), Rule> {
     let holds = usize::try_from(count).is_ok_and(|count| (1..=most).contains(&count));
     require(holds, || {
-        let expected = format_args!("[1, {most}]").to_string();
+        let expected = format!("[1, {most}]");
         Rule::broken(api, name, "the number of axes is in range", expected, count)
     })
 }
 
 fn null(api: &str, name: impl Display) -> Rule {
-    Rule::broken(api, name, "the pointer must be non-null", "a pointer", "NULL")
+    Rule::broken(api, name, "the pointer is not NULL", "a pointer", "NULL")
 }
 
 /// A mesh after checks 14 to 17: where it starts, and its extents.
@@ -122,7 +122,7 @@ fn mesh(side: &str, parts: &Parts) -> Result<Mesh, Rule> {
     let start = parts.mesh.start;
     let start = usize::try_from(start).map_err(|_| {
         let rule = "a rank is not negative";
-        let found = format_args!("startRank={start}").to_string();
+        let found = format!("startRank={start}");
         Rule::broken(RESHARD, format_args!("{side} mesh startRank"), rule, "0 or more", found)
     })?;
     let axes = parts.mesh.ndims.unsigned_abs() as usize;
@@ -132,8 +132,8 @@ fn mesh(side: &str, parts: &Parts) -> Result<Mesh, Rule> {
         let positive = usize::try_from(dim).ok().filter(|&dim| dim > 0);
         dims[i] = positive.ok_or_else(|| {
             let rule = "every axis of a mesh has ranks";
-            let found = format_args!("dims[{i}]={dim}").to_string();
-            let argument = format_args!("{side} mesh dims").to_string();
+            let found = format!("dims[{i}]={dim}");
+            let argument = format!("{side} mesh dims");
             Rule::broken(RESHARD, argument, rule, "a positive number", found)
         })?;
     }
@@ -170,15 +170,15 @@ fn side(api: &str, name: &str, ndims: usize, mesh: Mesh, parts: &Parts) -> Resul
             continue;
         }
         let dim = usize::try_from(placement).map_err(|_| {
-            let argument = format_args!("{name}->placements[{axis}]").to_string();
+            let argument = format!("{name}->placements[{axis}]");
             let rule = "a placement is REPLICATE (-1) or SHARD of an axis of the tensor";
-            let found = format_args!("placements[{axis}]={placement}").to_string();
+            let found = format!("placements[{axis}]={placement}");
             Rule::broken(api, argument, rule, "-1 or more", found)
         })?;
         require(dim < ndims, || {
-            let argument = format_args!("{name}->placements[{axis}]").to_string();
-            let expected = format_args!("an axis of a tensor of rank {ndims}").to_string();
-            let found = format_args!("SHARD({dim})").to_string();
+            let argument = format!("{name}->placements[{axis}]");
+            let expected = format!("an axis of a tensor of rank {ndims}");
+            let found = format!("SHARD({dim})");
             Rule::broken(api, argument, "the sharded axis exists", expected, found)
         })?;
         shard.get_or_insert((axis, dim));
@@ -186,8 +186,8 @@ fn side(api: &str, name: &str, ndims: usize, mesh: Mesh, parts: &Parts) -> Resul
     }
     let shard = shard.filter(|_| count == 1);
     let (shard_axis, shard_dim) = shard.ok_or_else(|| {
-        let argument = format_args!("{name}->placements").to_string();
-        Rule::broken(api, argument, "exactly one SHARD placement after normalisation", 1, count)
+        let argument = format!("{name}->placements");
+        Rule::broken(api, argument, "one axis of the mesh is SHARD, in normal form", 1, count)
     })?;
     let mut shape = parts.shape;
     shape[ndims..].fill(0);

@@ -56,7 +56,10 @@ pub(super) struct Fault {
 
 #[derive(Debug)]
 enum Cause {
-    Rule { code: ncclResult_t, class: FailureClass },
+    Rule {
+        code: ncclResult_t,
+        class: FailureClass,
+    },
     /// The ranks did not meet.
     World(Refusal),
 }

@@ -21,13 +21,8 @@ const DIRECT_RANKS: usize = 64;
 const DIRECT_SOURCES: usize = 32;
 const DIRECT_TARGETS: usize = 64;
 
-/// Bytes that PACK stages for these transfers together.
-pub(super) fn staged_bytes<'a>(layouts: impl Iterator<Item = &'a Layout>) -> u64 {
-    let (mut src, mut dst) = (0_u64, 0_u64);
-    for layout in layouts {
-        src = src.saturating_add(layout.bytes(&layout.src) as u64);
-        dst = dst.saturating_add(layout.bytes(&layout.dst) as u64);
-    }
+/// Bytes that PACK stages for tiles of so many bytes in all.
+pub(super) fn staged_bytes(src: u64, dst: u64) -> u64 {
     src.max(dst).max(SMALLEST_REQUEST)
 }
 
@@ -36,8 +31,8 @@ pub(super) fn staging(api: &str, environment: &Environment, request: u64) -> Res
     let buckets = &environment.buckets;
     require(buckets.holding(request).is_some(), || {
         let profile = if buckets.implicit { "implicit default" } else { "largest configured" };
-        let expected = format_args!("at most {} bytes ({profile})", buckets.largest()).to_string();
-        let found = format_args!("a request of {request} bytes").to_string();
+        let expected = format!("at most {} bytes ({profile})", buckets.largest());
+        let found = format!("a request of {request} bytes");
         let rule = "a tile fits the largest staging buffer";
         Rule::broken(api, "NCCL_RESHARD_PACK_BUFFSIZES", rule, expected, found)
     })
@@ -66,14 +61,14 @@ fn ring_peers(api: &str, layout: &Layout, mode: Balance) -> Result<(), Rule> {
     for shard in 0..dst.shards() {
         let sources = sources_of(layout, shard);
         require(sources <= MOST_SOURCES, || {
-            let place = format_args!("destination shard {shard}").to_string();
+            let place = format!("destination shard {shard}");
             peers(api, &place, MOST_SOURCES, format_args!("sources={sources}"))
         })?;
     }
     for shard in 0..src.shards() {
         let targets = targets_of(layout, shard);
         require(targets <= MOST_TARGETS, || {
-            let place = format_args!("source shard {shard}").to_string();
+            let place = format!("source shard {shard}");
             peers(api, &place, MOST_TARGETS, format_args!("targets={targets}"))
         })?;
     }
@@ -101,8 +96,8 @@ pub(super) fn staged_transport(
     for (name, side) in [("src", &layout.src), ("dst", &layout.dst)] {
         for (dim, &extent) in layout.shape(side).iter().enumerate() {
             require(extent > 0, || {
-                let argument = format_args!("{name}->localShape").to_string();
-                let found = format_args!("localShape[{dim}]=0").to_string();
+                let argument = format!("{name}->localShape");
+                let found = format!("localShape[{dim}]=0");
                 let rule = "this copy algorithm moves no empty tensors";
                 Rule::broken(api, argument, rule, "positive extents", found)
             })?;

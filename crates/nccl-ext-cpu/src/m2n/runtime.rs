@@ -46,7 +46,7 @@ pub(super) unsafe fn init(
 ) -> Result<(), Rule> {
     const API: &str = "ncclM2nInit";
     require(!out.is_null(), || {
-        Rule::broken(API, "handle", "the pointer must be non-null", "a pointer", "NULL")
+        Rule::broken(API, "handle", "the pointer is not NULL", "a pointer", "NULL")
     })?;
     // SAFETY: this function's contract.
     unsafe { out.write(core::ptr::null_mut()) };
@@ -112,6 +112,6 @@ pub(super) fn peek() -> Arc<Environment> {
 }
 
 fn unknown(api: &str, handle: ncclM2nHandle_t) -> Rule {
-    let rule = "the NCCL M2N handle is unknown or already finalized";
+    let rule = "the handle was initialized and not finalized since";
     Rule::broken(api, "handle", rule, "a live handle", format_args!("{handle:p}"))
 }

@@ -103,13 +103,7 @@ mod tests {
     /// "rs" and "sr" of M2N 3.1.
     #[test]
     fn ranks_lie_row_major() {
-        let rs = Side {
-            start: 4,
-            dims: [2, 3],
-            shard_axis: 1,
-            shard_dim: 0,
-            shape: [2, 0, 0],
-        };
+        let rs = Side { start: 4, dims: [2, 3], shard_axis: 1, shard_dim: 0, shape: [2, 0, 0] };
         let sr = Side { shard_axis: 0, ..rs };
         for rank in 4..10 {
             let local = rank - 4;

@@ -37,6 +37,9 @@ pub(super) unsafe extern "C" fn get_unique_id(id: *mut ncclUniqueId) -> ncclResu
     })
 }
 
+/// More threads than any machine runs side by side.
+const MOST_RANKS: usize = 4096;
+
 /// # Safety
 /// `out` is NULL or writable.
 unsafe fn init(out: *mut ncclComm_t, nranks: c_int, id: &ncclUniqueId, rank: c_int) -> Outcome {
@@ -54,7 +57,7 @@ unsafe fn init(out: *mut ncclComm_t, nranks: c_int, id: &ncclUniqueId, rank: c_i
     let (Ok(size), Ok(index)) = (usize::try_from(nranks), usize::try_from(rank)) else {
         return Err(rank_refusal(nranks, rank));
     };
-    require(index < size, || rank_refusal(nranks, rank))?;
+    require(index < size && size <= MOST_RANKS, || rank_refusal(nranks, rank))?;
     let member = Member::join(id, &settings, size, index)?;
     // SAFETY: this function's contract.
     unsafe { out.write(Arc::into_raw(member).cast_mut().cast()) };
@@ -66,7 +69,7 @@ fn rank_refusal(nranks: c_int, rank: c_int) -> Refusal {
         FailureClass::Return,
         "rank",
         "a rank is one of the communicator's",
-        "0 <= rank < nranks",
+        format_args!("0 <= rank < nranks <= {MOST_RANKS}"),
         format_args!("rank {rank} of {nranks}"),
     )
 }

@@ -6,9 +6,12 @@ mod memory;
 mod reduce;
 mod window;
 
-use core::ffi::{c_char, c_int};
+use core::ffi::{c_char, c_int, c_void};
 
-use nccl_ext_core::raw::{NCCL_VERSION_CODE, NcclApi, ncclResult_t};
+use nccl_ext_core::raw::{
+    NCCL_VERSION_CODE, NcclApi, cudaStream_t, ncclComm_t, ncclConfig_t, ncclDataType_t,
+    ncclResult_t,
+};
 
 pub(crate) use comm::member;
 pub(crate) use window::find as find_window;
@@ -19,7 +22,6 @@ use crate::refusal::{FailureClass, Refusal, require};
 /// The version whose behaviour this is.
 pub(crate) const VERSION: c_int = NCCL_VERSION_CODE as c_int;
 
-/// Point-to-point calls and communicator splits are not offered.
 pub(crate) const TABLE: NcclApi = NcclApi {
     ncclGetVersion: get_version,
     ncclGetUniqueId: comm::get_unique_id,
@@ -46,7 +48,9 @@ pub(crate) const TABLE: NcclApi = NcclApi {
     ncclWinGetUserPtr: window::user_pointer,
     ncclMemAlloc: memory::alloc,
     ncclMemFree: memory::free,
-    ..NcclApi::UNAVAILABLE
+    ncclCommSplit: comm_split,
+    ncclSend: send,
+    ncclRecv: recv,
 };
 
 unsafe extern "C" fn get_version(version: *mut c_int) -> ncclResult_t {
@@ -79,6 +83,43 @@ unsafe extern "C" fn get_error_string(result: ncclResult_t) -> *const c_char {
         _ => c"unknown result code",
     };
     text.as_ptr()
+}
+
+/// A call that this backend does not offer.
+fn unsupported(call: &'static str) -> ncclResult_t {
+    entry(call, |_| Err(Refusal::unsupported(call, ncclResult_t::ncclInvalidUsage)))
+}
+
+unsafe extern "C" fn comm_split(
+    _comm: ncclComm_t,
+    _color: c_int,
+    _key: c_int,
+    _new: *mut ncclComm_t,
+    _config: *mut ncclConfig_t,
+) -> ncclResult_t {
+    unsupported("ncclCommSplit")
+}
+
+unsafe extern "C" fn send(
+    _buffer: *const c_void,
+    _count: usize,
+    _data_type: ncclDataType_t,
+    _peer: c_int,
+    _comm: ncclComm_t,
+    _stream: cudaStream_t,
+) -> ncclResult_t {
+    unsupported("ncclSend")
+}
+
+unsafe extern "C" fn recv(
+    _buffer: *mut c_void,
+    _count: usize,
+    _data_type: ncclDataType_t,
+    _peer: c_int,
+    _comm: ncclComm_t,
+    _stream: cudaStream_t,
+) -> ncclResult_t {
+    unsupported("ncclRecv")
 }
 
 std::thread_local! {

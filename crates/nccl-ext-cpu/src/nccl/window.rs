@@ -2,6 +2,7 @@
 
 use core::ffi::{c_int, c_void};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nccl_ext_core::raw::{ncclComm_t, ncclResult_t, ncclWindow_t};
@@ -25,6 +26,8 @@ unsafe impl Send for Window {}
 
 /// Live windows by handle. A handle is only ever looked up, never followed.
 static WINDOWS: Mutex<BTreeMap<usize, Window>> = Mutex::new(BTreeMap::new());
+
+static NEXT: AtomicUsize = AtomicUsize::new(1);
 
 struct Register;
 
@@ -65,8 +68,9 @@ pub(super) unsafe extern "C" fn register(
         require(!out.is_null(), || Refusal::null(FailureClass::Return, "win"))?;
         require(!buffer.is_null(), || Refusal::null(FailureClass::Return, "buff"))?;
         member.barrier(&Register)?;
-        // The address of a box of its own makes a handle that no other live window has.
-        let handle: ncclWindow_t = Box::into_raw(Box::new(0_u8)).cast();
+        // Windows are numbered; a number that no window has had before is not NULL.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let handle: ncclWindow_t = core::ptr::without_provenance_mut(number);
         let window = Window { owner: member, base: buffer.cast(), size };
         windows().insert(handle.addr(), window);
         // SAFETY: the C contract: writable.
@@ -84,11 +88,7 @@ pub(super) unsafe extern "C" fn deregister(comm: ncclComm_t, handle: ncclWindow_
         let member = unsafe { member(comm)? };
         find(&member, handle, FailureClass::UndefinedBehaviour)?;
         let removed = windows().remove(&handle.addr());
-        require(removed.is_some(), || Refusal::null(FailureClass::UndefinedBehaviour, "win"))?;
-        // SAFETY: the handle is the box of `register`; removing its entry made this call the only
-        // one to free it.
-        drop(unsafe { Box::from_raw(handle.cast::<u8>()) });
-        Ok(())
+        require(removed.is_some(), || Refusal::null(FailureClass::UndefinedBehaviour, "win"))
     })
 }
 

@@ -13,155 +13,21 @@
 //! that meets staged posts in a full operation leaves a staged copy of its own behind as well: the
 //! others may come for it much later.
 
-use std::any::TypeId;
+mod line;
+mod rendezvous;
+
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nccl_ext_core::Error;
-use nccl_ext_core::raw::ncclResult_t;
+
+use line::Line;
+pub(crate) use line::{COMM, Descriptor, KEYS, LineId};
+use rendezvous::{OnFailure, State, World};
 
 use crate::config::{CpuConfig, ID_BYTES};
 use crate::refusal::{FailureClass, Outcome, Refusal};
-
-/// What a rank shows to its peers during one operation.
-///
-/// # Safety
-/// Peers read the value from their threads while the operation runs; what it points to may be
-/// used by them as the operation's code says.
-pub(crate) unsafe trait Descriptor: 'static {
-    /// The operation, as error messages call it.
-    const NAME: &'static str;
-    /// Names of the numbers in [`key`](Self::key); empty for those not in use.
-    const KEY: [&'static str; KEYS] = [""; KEYS];
-
-    /// What must be equal on all ranks for their calls to be the same operation.
-    fn key(&self) -> [u64; KEYS] {
-        [0; KEYS]
-    }
-}
-
-/// Numbers in an operation's key.
-pub(crate) const KEYS: usize = 6;
-
-/// Which operation a rank has posted.
-#[derive(Clone, Copy, PartialEq)]
-struct Tag {
-    kind: TypeId,
-    name: &'static str,
-    names: [&'static str; KEYS],
-    key: [u64; KEYS],
-}
-
-impl Tag {
-    fn of<D: Descriptor>(descriptor: &D) -> Self {
-        Self { kind: TypeId::of::<D>(), name: D::NAME, names: D::KEY, key: descriptor.key() }
-    }
-}
-
-impl fmt::Display for Tag {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name)?;
-        let named = self.names.iter().zip(self.key).filter(|(name, _)| !name.is_empty());
-        for (i, (name, value)) in named.enumerate() {
-            write!(f, "{}{name} {value}", if i == 0 { " with " } else { ", " })?;
-        }
-        Ok(())
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Post {
-    tag: Tag,
-    descriptor: *const (),
-    /// Whether the descriptor outlives the operation, or its readers have all gone.
-    staged: bool,
-}
-
-// SAFETY: the pointer is only followed as `Descriptor` allows.
-unsafe impl Send for Post {}
-
-/// Operations of all ranks, in order.
-struct Line {
-    /// How many operations each rank has posted, and how many it is done with.
-    posted: Vec<u64>,
-    done: Vec<u64>,
-    /// The last two posts of each rank. Two are enough: who posts operation n+2 is done with n+1,
-    /// which everybody posted after being done with n.
-    posts: [Vec<Option<Post>>; 2],
-    /// Ranks that have closed it.
-    closed: usize,
-}
-
-impl Line {
-    fn new(size: usize) -> Self {
-        let posts = || vec![None; size];
-        Self { posted: vec![0; size], done: vec![0; size], posts: [posts(), posts()], closed: 0 }
-    }
-
-    fn bank(operation: u64) -> usize {
-        usize::from(operation % 2 == 1)
-    }
-
-    fn is_open(&self, operation: u64) -> bool {
-        self.posted.iter().all(|&posted| posted >= operation)
-    }
-
-    fn missing(&self, operation: u64) -> impl Iterator<Item = usize> {
-        (0..self.posted.len()).filter(move |&rank| self.posted[rank] < operation)
-    }
-
-    /// Whether nobody reads full descriptors of the operation any more.
-    fn is_done(&self, operation: u64) -> bool {
-        let mut posts = self.done.iter().zip(&self.posts[Self::bank(operation)]);
-        posts.all(|(&done, post)| done >= operation || is_staged(post))
-    }
-
-    /// Whether everything that was posted can be read by those who staged.
-    fn is_staged(&self, operation: u64) -> bool {
-        self.posts[Self::bank(operation)].iter().all(is_staged)
-    }
-
-    fn has_staged(&self, operation: u64) -> bool {
-        self.posts[Self::bank(operation)].iter().any(is_staged)
-    }
-}
-
-fn is_staged(post: &Option<Post>) -> bool {
-    post.as_ref().is_some_and(|post| post.staged)
-}
-
-struct Failure {
-    rank: usize,
-    error: Arc<Error>,
-    /// Where ranks were waiting when one of them ran out of time: all of them did.
-    timed_out: Option<(LineId, u64)>,
-}
-
-struct State {
-    lines: BTreeMap<LineId, Line>,
-    failure: Option<Failure>,
-    gone: Vec<Option<Arc<Error>>>,
-    /// The operation that each rank sleeps in until all have posted it.
-    waiting: Vec<Option<(LineId, u64)>>,
-}
-
-/// Names a line. Ranks create lines in the same order and so agree on the numbers.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LineId(pub(crate) u64);
-
-/// The communicator's own line.
-pub(crate) const COMM: LineId = LineId(0);
-
-/// Ranks that share a unique id.
-struct World {
-    size: usize,
-    timeout: Duration,
-    state: Mutex<State>,
-    changed: Condvar,
-}
 
 /// One rank's place in its world. An `ncclComm_t` points to one.
 pub(crate) struct Member {
@@ -270,6 +136,11 @@ impl Member {
         lock(&self.world.state).failure.is_some()
     }
 
+    /// Whether a rank will not come to an operation any more: it has left, or failed the world.
+    pub(crate) fn is_lost(&self, rank: usize) -> bool {
+        lock(&self.world.state).is_lost(rank)
+    }
+
     /// Opens a line, which every rank does at the same point of its program.
     pub(crate) fn open_line(&self, line: LineId) {
         let mut state = lock(&self.world.state);
@@ -359,13 +230,6 @@ impl Member {
     }
 }
 
-/// What becomes of a post when its rank gives up.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum OnFailure {
-    TakeBack,
-    Leave,
-}
-
 /// A rank between the two barriers. Its drop, also in a panic, is the second one.
 struct Working<'a> {
     member: &'a Member,
@@ -389,242 +253,5 @@ impl Drop for Working<'_> {
         while !done(&state) {
             state = world.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-    }
-}
-
-impl World {
-    fn new(size: usize, timeout: Duration) -> Self {
-        let state = State {
-            lines: BTreeMap::from([(COMM, Line::new(size))]),
-            failure: None,
-            gone: vec![None; size],
-            waiting: vec![None; size],
-        };
-        Self { size, timeout, state: Mutex::new(state), changed: Condvar::new() }
-    }
-
-    fn fail(&self, rank: usize, error: Error) {
-        lock(&self.state).fail(rank, error, None);
-        self.changed.notify_all();
-    }
-
-    /// Shows `descriptor` to the peers as this rank's next operation.
-    fn post<D: Descriptor>(
-        &self,
-        rank: usize,
-        line: LineId,
-        descriptor: &D,
-        staged: bool,
-    ) -> Outcome<u64> {
-        let tag = Tag::of(descriptor);
-        let mut state = lock(&self.state);
-        state.check(rank)?;
-        let entry = state.line(line)?;
-        let operation = entry.posted[rank] + 1;
-        let bank = Line::bank(operation);
-        let other = (0..self.size)
-            .filter(|&peer| entry.posted[peer] >= operation)
-            .find_map(|peer| entry.posts[bank][peer].map(|post| (peer, post.tag)));
-        if let Some((peer, other)) = other.filter(|(_, other)| *other != tag) {
-            let refusal = state.mismatch(rank, tag, peer, other);
-            self.changed.notify_all();
-            return Err(refusal);
-        }
-        let descriptor = core::ptr::from_ref(descriptor).cast();
-        entry.posts[bank][rank] = Some(Post { tag, descriptor, staged });
-        entry.posted[rank] = operation;
-        if entry.is_open(operation) {
-            self.changed.notify_all();
-        }
-        Ok(operation)
-    }
-
-    /// Waits until all ranks have posted the operation.
-    fn await_posts(
-        &self,
-        rank: usize,
-        line: LineId,
-        operation: u64,
-        phase: &'static str,
-        on_failure: OnFailure,
-    ) -> Outcome {
-        let start = Instant::now();
-        let mut state = lock(&self.state);
-        let refusal = loop {
-            if state.line(line)?.is_open(operation) {
-                state.waiting[rank] = None;
-                return Ok(());
-            }
-            if let Some(refusal) = state.obstacle(rank, line, operation, start) {
-                break refusal;
-            }
-            let waited = start.elapsed();
-            if waited >= self.timeout {
-                let ranks = state.line(line)?.missing(operation).collect();
-                let error = Error::Timeout { phase, ranks, waited };
-                state.fail(rank, error.clone(), Some((line, operation)));
-                break Refusal::error(error);
-            }
-            state.waiting[rank] = Some((line, operation));
-            let left = self.timeout - waited;
-            state =
-                self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
-        };
-        state.waiting[rank] = None;
-        if on_failure == OnFailure::TakeBack {
-            let entry = state.line(line)?;
-            entry.posted[rank] = operation - 1;
-            entry.posts[Line::bank(operation)][rank] = None;
-        }
-        drop(state);
-        self.changed.notify_all();
-        Err(refusal)
-    }
-
-    fn has_staged(&self, line: LineId, operation: u64) -> bool {
-        lock(&self.state).lines.get(&line).is_some_and(|entry| entry.has_staged(operation))
-    }
-
-    /// From now on a rank's post is its staged copy; the full descriptor has no new readers.
-    fn replace_by_staged<D: Descriptor>(
-        &self,
-        rank: usize,
-        line: LineId,
-        operation: u64,
-        copy: *const D,
-    ) {
-        let mut state = lock(&self.state);
-        if let Some(entry) = state.lines.get_mut(&line)
-            && let Some(post) = &mut entry.posts[Line::bank(operation)][rank]
-        {
-            post.descriptor = copy.cast();
-            post.staged = true;
-        }
-        drop(state);
-        self.changed.notify_all();
-    }
-
-    /// Waits until ranks in the full operation have left staged copies. No time-out: they are
-    /// copying, which ends.
-    fn await_staged(&self, line: LineId, operation: u64) -> Outcome {
-        let mut state = lock(&self.state);
-        loop {
-            let entry = state.line(line)?;
-            if entry.is_staged(operation) {
-                return Ok(());
-            }
-            let posts = entry.posts[Line::bank(operation)].iter();
-            let mut left =
-                posts.zip(&entry.done).map(|(post, &done)| !is_staged(post) && done >= operation);
-            if let Some(rank) = left.position(|left| left) {
-                let reason = format!("rank {rank} panicked in the operation");
-                let error = Arc::new(Error::RankGone { reason });
-                return Err(Refusal::error(Error::PeerFailed { rank, error }));
-            }
-            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// Everybody's descriptor of an operation that all have posted.
-    ///
-    /// # Safety
-    /// All have posted the operation with a `D`, and the result is not used after this rank is
-    /// done with it.
-    unsafe fn descriptors<'a, D: Descriptor>(&self, line: LineId, operation: u64) -> Vec<&'a D> {
-        let state = lock(&self.state);
-        let Some(entry) = state.lines.get(&line) else { return Vec::new() };
-        let posts = entry.posts[Line::bank(operation)].iter().flatten();
-        // SAFETY: this function's contract; equal tags mean equal types.
-        posts.map(|post| unsafe { &*post.descriptor.cast::<D>() }).collect()
-    }
-}
-
-impl State {
-    /// The first failure is the one that everybody hears of.
-    fn fail(&mut self, rank: usize, error: Error, timed_out: Option<(LineId, u64)>) {
-        if self.failure.is_none() {
-            self.failure = Some(Failure { rank, error: Arc::new(error), timed_out });
-        }
-    }
-
-    fn line(&mut self, line: LineId) -> Outcome<&mut Line> {
-        self.lines.get_mut(&line).ok_or_else(|| {
-            Refusal::usage(
-                FailureClass::UndefinedBehaviour,
-                "ep_group",
-                "a group is used before it is destroyed",
-                "a live group",
-                "a destroyed one",
-            )
-        })
-    }
-
-    /// Whether `rank` may start an operation.
-    fn check(&self, rank: usize) -> Outcome {
-        if let Some(Failure { rank, error, .. }) = &self.failure {
-            let error = Arc::clone(error);
-            return Err(Refusal::error(Error::PeerFailed { rank: *rank, error }));
-        }
-        match &self.gone[rank] {
-            Some(error) => Err(Refusal::error(Error::clone(error))),
-            None => Ok(()),
-        }
-    }
-
-    /// What keeps `rank` from ever seeing all posts of the operation.
-    fn obstacle(
-        &mut self,
-        rank: usize,
-        line: LineId,
-        operation: u64,
-        start: Instant,
-    ) -> Option<Refusal> {
-        // Everybody who waited for the same ranks ran out of time, not only the first to notice.
-        if let Some(Failure { error, timed_out, .. }) = &self.failure
-            && *timed_out == Some((line, operation))
-            && let Error::Timeout { phase, ranks, .. } = &**error
-        {
-            let (phase, ranks, waited) = (*phase, ranks.clone(), start.elapsed());
-            return Some(Refusal::error(Error::Timeout { phase, ranks, waited }));
-        }
-        if let Err(refusal) = self.check(rank) {
-            return Some(refusal);
-        }
-        let entry = self.lines.get(&line)?;
-        let gone = |peer: usize| Some((peer, Arc::clone(self.gone[peer].as_ref()?)));
-        let gone = entry.missing(operation).find_map(gone);
-        if let Some((peer, error)) = gone {
-            self.fail(peer, Error::clone(&error), None);
-            return Some(Refusal::error(Error::PeerFailed { rank: peer, error }));
-        }
-        let here = entry.posts[Line::bank(operation)][rank]?.tag;
-        let elsewhere = |peer: usize| Some((peer, self.asleep_elsewhere(peer, line, rank)?));
-        let elsewhere = entry.missing(operation).find_map(elsewhere);
-        let (peer, there) = elsewhere?;
-        Some(self.mismatch(rank, here, peer, there))
-    }
-
-    /// What `peer` is in, if it sleeps on another line than `line` until `rank` comes there: then
-    /// neither will ever see the other.
-    fn asleep_elsewhere(&self, peer: usize, line: LineId, rank: usize) -> Option<Tag> {
-        let (elsewhere, operation) = self.waiting[peer].filter(|(at, _)| *at != line)?;
-        let entry = self.lines.get(&elsewhere)?;
-        if entry.posted[rank] >= operation {
-            return None;
-        }
-        entry.posts[Line::bank(operation)][peer].map(|post| post.tag)
-    }
-
-    fn mismatch(&mut self, rank: usize, mine: Tag, peer: usize, theirs: Tag) -> Refusal {
-        let error = Error::Native {
-            call: mine.name,
-            code: ncclResult_t::ncclInvalidUsage,
-            detail: format!(
-                "every rank makes the same calls in the same order, but rank {rank} is in {mine} \
-                 and rank {peer} in {theirs}"
-            ),
-        };
-        self.fail(rank, error.clone(), None);
-        Refusal::error(error).with_class(FailureClass::UndefinedBehaviour)
     }
 }

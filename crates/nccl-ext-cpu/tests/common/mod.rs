@@ -2,11 +2,15 @@
 //! of EP 9.0.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+pub mod import;
+pub mod masks;
+pub mod scaled;
+
 use std::ptr::{null, null_mut};
 
 use nccl_ep_sys::*;
 use nccl_ext_core::raw::{ncclResult_t, ncclWindow_t};
-use nccl_ext_core::{Comm, Element, Error, bf16};
+use nccl_ext_core::{Comm, DataType, Element, Error, bf16};
 use nccl_ext_cpu::{CpuConfig, FailureClass, backend, last_refusal, run_ranks};
 
 pub const OK: ncclResult_t = ncclResult_t::ncclSuccess;
@@ -85,6 +89,13 @@ impl<T: Element> Ten<T> {
         self.raw.data =
             if self.data.is_empty() { null_mut() } else { self.data.as_mut_ptr().cast() };
         &raw mut self.raw
+    }
+
+    /// Another element type over the same bytes; the last extent counts its elements.
+    pub fn retype(&mut self, data_type: DataType, size: usize) {
+        self.raw.datatype = data_type.as_raw();
+        let last = self.sizes.last_mut().unwrap();
+        *last = *last * size_of::<T>() / size;
     }
 
     pub fn with_window(mut self, window: ncclWindow_t) -> Self {

@@ -8,6 +8,8 @@ use nccl_ep::{
 
 use super::experts;
 use super::rank::{Rank, Round};
+use super::received::{Received, digest};
+use crate::rows;
 
 pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
     let group = rank.group(Algorithm::HighThroughput)?;
@@ -17,14 +19,14 @@ pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
     let mut counters = Buffer::<i32>::zeroed(rank.comm, local)?;
     let mut total = Buffer::<i32>::zeroed(rank.comm, 1)?;
     let mut combined = rank.combined()?;
-    let mut rounds = Vec::new();
+    let mut rounds: Vec<Round> = Vec::new();
     for _ in 0..rank.rounds {
         rank.poison(&mut counters)?;
         rank.poison(&mut total)?;
         let mut info = LayoutInfo::new()
             .expert_counters(TensorMut::new(&mut counters, &[local])?)
             .recv_total_counter(TensorMut::new(&mut total, &[1])?);
-        let mut step = handle.update(rank.topk_idx()?, Some(&mut info), rank.stream)?;
+        let mut step = handle.update(rank.topk_idx()?, Some(&mut info), rank.stream())?;
         // Eager: the outputs have the rows that will arrive.
         let count = rank.count(&total)?;
         let mut rows = Buffer::<bf16>::zeroed(rank.comm, count * hidden)?;
@@ -38,27 +40,37 @@ pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
             .topk_weights(TensorMut::new(&mut weights, &[count, top_k])?)
             .topk_idx(TensorMut::new(&mut ids, &[count, top_k])?);
         let dispatch = rank.timed(|| {
-            step.dispatch(&inputs, &mut outputs, None, &DispatchConfig::new(), rank.stream)
+            step.dispatch(&inputs, &mut outputs, None, &DispatchConfig::new(), rank.stream())
         })?;
 
-        let mut received = rows.to_vec(rank.stream)?;
-        let (ids, weights) = (ids.to_vec(rank.stream)?, weights.to_vec(rank.stream)?);
+        let mut received = rows.to_vec(rank.stream())?;
+        let (ids, weights) = (ids.to_vec(rank.stream())?, weights.to_vec(rank.stream())?);
+        let named = |i: usize| (&ids[i * top_k..][..top_k], &weights[i * top_k..][..top_k]);
+        let digests = rounds.is_empty().then(|| {
+            let digest = |i: usize| {
+                let (ids, weights) = named(i);
+                digest(&received[i * hidden..][..hidden], weights, ids.iter().copied())
+            };
+            Received { zones: vec![rows::map(rank.threads, count, hidden, digest)] }
+        });
         rank.corrupt(&mut received);
-        let choices = ids.chunks(top_k).zip(weights.chunks(top_k));
-        for (row, (ids, weights)) in received.chunks_mut(hidden).zip(choices) {
-            let experts = rank.named_experts(&group, ids.iter().copied(), weights);
+        let placement = group.placement();
+        rows::each(rank.threads, &mut received, hidden, |i, row| {
+            let (ids, weights) = named(i);
+            let experts = rank.named_experts(&placement, ids.iter().copied(), weights);
             experts::weighted_sum(row, &experts);
-        }
-        rows.write(&received, rank.stream)?;
+        });
+        rows.write(&received, rank.stream())?;
 
         let inputs = CombineInputs::new(Tensor::new(&rows, &[count, hidden])?);
         let mut outputs = rank.outputs(&mut combined)?;
-        let combine =
-            rank.timed(|| step.combine(&inputs, &mut outputs, &CombineConfig::new(), rank.stream))?;
+        let combine = rank
+            .timed(|| step.combine(&inputs, &mut outputs, &CombineConfig::new(), rank.stream()))?;
         rounds.push(Round {
             rows: count,
-            counters: counters.to_vec(rank.stream)?.into_iter().map(i64::from).collect(),
-            combined: combined.to_vec(rank.stream)?,
+            counters: counters.to_vec(rank.stream())?.into_iter().map(i64::from).collect(),
+            combined: rank.keep(&combined, rounds.last())?,
+            received: digests,
             dispatch,
             combine,
         });

@@ -1,33 +1,103 @@
 //! What the demo can run, beyond what a recording may be.
 
+use nccl_ep::{Algorithm, Layout};
+
+use super::pair::Pair;
 use crate::failure::InputError;
 use crate::routing::{Routing, Sizes};
 
 /// Ranks are threads of this process.
 const MAX_RANKS: usize = 256;
 
-/// Low-latency expert-major has room for every token at every expert, whether it comes or not.
+/// Room for received rows on the CPU backend, all ranks together.
 const MAX_ROWS_BYTES: u128 = 2 << 30;
 
-/// Refuses what would use up the machine.
-pub(super) fn check(routing: &Routing) -> Result<(), InputError> {
-    let Sizes { ranks, tokens_per_rank, hidden, experts, .. } = routing.sizes;
-    let error = |item, rule, expected: String, found: String| {
-        Err(InputError { file: routing.name.clone(), item, rule, expected, found })
-    };
+/// Room for received rows on one GPU.
+const MAX_GPU_ROWS_BYTES: u128 = 32 << 30;
+
+/// Refuses what would use up this machine.
+pub(super) fn check_cpu(routing: &Routing, pairs: &[&Pair]) -> Result<(), InputError> {
+    let ranks = routing.sizes.ranks;
     if ranks > MAX_RANKS {
         let rule = "the ranks of the demo are threads of one process";
-        return error("ranks", rule, format!("at most {MAX_RANKS}"), ranks.to_string());
+        let (expected, found) = (format!("at most {MAX_RANKS}"), ranks.to_string());
+        return Err(error(routing, "ranks", rule, expected, found));
     }
-    let factors = [experts, ranks, max_tokens(routing), hidden, 2];
-    let bytes = factors.iter().fold(1_u128, |bytes, factor| bytes.saturating_mul(*factor as u128));
-    if bytes > MAX_ROWS_BYTES {
-        let rule = "low-latency expert-major has room for every token at every expert: experts x \
-                    ranks x tokens_per_rank x hidden x 2 bytes in all";
-        let found = format!("{experts} x {ranks} x {tokens_per_rank} x {hidden} x 2 = {bytes}");
-        return error("experts", rule, format!("at most {MAX_ROWS_BYTES} bytes"), found);
+    pairs.iter().try_for_each(|pair| fits_cpu(routing, pair))
+}
+
+/// Whether the CPU backend has room for this pair.
+pub(super) fn fits_cpu(routing: &Routing, pair: &Pair) -> Result<(), InputError> {
+    let Room { item, rule, factors } = Room::new(routing, pair);
+    check(routing, item, rule, &factors, MAX_ROWS_BYTES)
+}
+
+/// Whether a GPU has room for a rank of this pair.
+pub(super) fn fits_gpu(routing: &Routing, pair: &Pair) -> Result<(), InputError> {
+    let Room { item, factors, .. } = Room::new(routing, pair);
+    let rule = "a GPU has room for the rows that one rank may receive, of all ranks' bytes";
+    let limit = MAX_GPU_ROWS_BYTES.saturating_mul(routing.sizes.ranks as u128);
+    check(routing, item, rule, &factors, limit)
+}
+
+fn check(
+    routing: &Routing,
+    item: &'static str,
+    rule: &'static str,
+    factors: &[usize],
+    limit: u128,
+) -> Result<(), InputError> {
+    let bytes = factors.iter().fold(2_u128, |bytes, factor| bytes.saturating_mul(*factor as u128));
+    if bytes <= limit {
+        return Ok(());
     }
-    Ok(())
+    let factors: Vec<_> = factors.iter().map(usize::to_string).collect();
+    let found = format!("{} x 2 = {bytes}", factors.join(" x "));
+    Err(error(routing, item, rule, format!("at most {limit} bytes"), found))
+}
+
+/// Elements of received rows that there must be room for on all ranks together.
+struct Room {
+    item: &'static str,
+    rule: &'static str,
+    factors: Vec<usize>,
+}
+
+impl Room {
+    fn new(routing: &Routing, pair: &Pair) -> Self {
+        let Sizes { ranks, hidden, top_k, experts, .. } = routing.sizes;
+        let tokens = max_tokens(routing);
+        match (pair.algorithm, pair.layout) {
+            (Algorithm::LowLatency, Layout::ExpertMajor) => Self {
+                item: "experts",
+                rule: "low-latency expert-major has room for every token at every expert: experts \
+                       x ranks x tokens_per_rank x hidden x 2 bytes in all",
+                factors: vec![experts, ranks, tokens, hidden],
+            },
+            (_, Layout::ExpertMajor) => Self {
+                item: "top_k",
+                rule: "high-throughput expert-major has a row for each choice of a token: ranks x \
+                       tokens_per_rank x top_k x hidden x 2 bytes in all",
+                factors: vec![ranks, tokens, top_k, hidden],
+            },
+            _ => Self {
+                item: "ranks",
+                rule: "every rank has room for every token: ranks x ranks x tokens_per_rank x \
+                       hidden x 2 bytes in all",
+                factors: vec![ranks, ranks, tokens, hidden],
+            },
+        }
+    }
+}
+
+fn error(
+    routing: &Routing,
+    item: &'static str,
+    rule: &'static str,
+    expected: String,
+    found: String,
+) -> InputError {
+    InputError { file: routing.name.clone(), item, rule, expected, found }
 }
 
 /// Tokens that the group is made for. High throughput reads its maps in fours, so that tokens times

@@ -8,6 +8,8 @@ use nccl_ep::{
 
 use super::experts::Expert;
 use super::rank::{Rank, Round};
+use super::received::{Received, digest};
+use crate::rows;
 
 pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
     let group = rank.group(Algorithm::LowLatency)?;
@@ -20,9 +22,9 @@ pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
     let mut rows = Buffer::<bf16>::zeroed(rank.comm, local * zone * hidden)?;
     let mut counters = Buffer::<i32>::zeroed(rank.comm, local)?;
     let mut combined = rank.combined()?;
-    let mut rounds = Vec::new();
+    let mut rounds: Vec<Round> = Vec::new();
     for _ in 0..rank.rounds {
-        let mut step = handle.update(rank.topk_idx()?, None, rank.stream)?;
+        let mut step = handle.update(rank.topk_idx()?, None, rank.stream())?;
         rank.poison(&mut rows)?;
         rank.poison(&mut counters)?;
         let inputs = DispatchInputs::new(rank.tokens()?);
@@ -31,38 +33,45 @@ pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
         let mut info = LayoutInfo::new().expert_counters(counted);
         let dispatch = rank.timed(|| {
             let config = DispatchConfig::new();
-            step.dispatch(&inputs, &mut outputs, Some(&mut info), &config, rank.stream)
+            step.dispatch(&inputs, &mut outputs, Some(&mut info), &config, rank.stream())
         })?;
 
-        let counts = counters.to_vec(rank.stream)?;
-        let mut received = rows.to_vec(rank.stream)?;
+        let counts = counters.to_vec(rank.stream())?;
+        // There is room for every token at every expert: only what arrived is copied.
+        let mut zones = Vec::new();
         let mut first = true;
-        for ((j, count), zone) in counts.iter().enumerate().zip(received.chunks_mut(zone * hidden))
-        {
+        for (j, count) in counts.iter().enumerate() {
             let Some(expert) = group.placement().global(rank.comm.rank(), LocalExpert(j)) else {
                 continue;
             };
             let expert = Expert::new(expert);
-            let count = usize::try_from(*count).unwrap_or(0);
-            for row in zone.chunks_mut(hidden).take(count) {
-                if std::mem::take(&mut first) {
-                    rank.corrupt(row);
-                }
-                expert.apply(row);
+            let count = usize::try_from(*count).unwrap_or(0).min(zone);
+            let mut received = vec![bf16::ZERO; count * hidden];
+            rows.read_range_into(j * zone * hidden, &mut received, rank.stream())?;
+            if rounds.is_empty() {
+                let digest =
+                    |i: usize| digest(&received[i * hidden..][..hidden], &[], std::iter::empty());
+                zones.push(rows::map(rank.threads, count, hidden, digest));
             }
+            if count > 0 && std::mem::take(&mut first) {
+                rank.corrupt(&mut received);
+            }
+            rows::each(rank.threads, &mut received, hidden, |_, row| expert.apply(row));
+            rows.write_range(j * zone * hidden, &received, rank.stream())?;
         }
-        rows.write(&received, rank.stream)?;
+        let digests = rounds.is_empty().then_some(Received { zones });
 
         let inputs =
             CombineInputs::new(Tensor::new(&rows, &shape)?).routing_weights(rank.topk_weights()?);
         let mut outputs = rank.outputs(&mut combined)?;
-        let combine =
-            rank.timed(|| step.combine(&inputs, &mut outputs, &CombineConfig::new(), rank.stream))?;
+        let combine = rank
+            .timed(|| step.combine(&inputs, &mut outputs, &CombineConfig::new(), rank.stream()))?;
         let counters: Vec<_> = counts.into_iter().map(i64::from).collect();
         rounds.push(Round {
             rows: counters.iter().map(|count| usize::try_from(*count).unwrap_or(0)).sum(),
             counters,
-            combined: combined.to_vec(rank.stream)?,
+            combined: rank.keep(&combined, rounds.last())?,
+            received: digests,
             dispatch,
             combine,
         });

@@ -8,6 +8,8 @@ use nccl_ep::{
 
 use super::experts;
 use super::rank::{Rank, Round};
+use super::received::{Received, digest};
+use crate::rows;
 
 pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
     let group = rank.group(Algorithm::LowLatency)?;
@@ -21,12 +23,12 @@ pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
     let mut ids = Buffer::<i32>::zeroed(rank.comm, places * top_k)?;
     let mut counters = Buffer::<i32>::zeroed(rank.comm, ranks)?;
     let mut combined = rank.combined()?;
-    let mut rounds = Vec::new();
+    let mut rounds: Vec<Round> = Vec::new();
     for _ in 0..rank.rounds {
-        let mut step = handle.update(rank.topk_idx()?, None, rank.stream)?;
+        let mut step = handle.update(rank.topk_idx()?, None, rank.stream())?;
         rank.poison(&mut rows)?;
         rank.poison(&mut weights)?;
-        ids.fill_bytes(0, rank.stream)?; // where nothing arrives, the library writes -1
+        ids.fill_bytes(0, rank.stream())?; // where nothing arrives, the library writes -1
         rank.poison(&mut counters)?;
         let inputs = DispatchInputs::new(rank.tokens()?).topk_weights(rank.topk_weights()?);
         let mut outputs = DispatchOutputs::new(TensorMut::new(&mut rows, &shape(hidden))?)
@@ -36,35 +38,51 @@ pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
         let mut info = LayoutInfo::new().src_rank_counters(counted);
         let dispatch = rank.timed(|| {
             let config = DispatchConfig::new();
-            step.dispatch(&inputs, &mut outputs, Some(&mut info), &config, rank.stream)
+            step.dispatch(&inputs, &mut outputs, Some(&mut info), &config, rank.stream())
         })?;
 
-        let mut received = rows.to_vec(rank.stream)?;
-        let (ids, weights) = (ids.to_vec(rank.stream)?, weights.to_vec(rank.stream)?);
-        let choices = ids.chunks(top_k).zip(weights.chunks(top_k));
-        let mut live = 0;
-        for (row, (ids, weights)) in received.chunks_mut(hidden).zip(choices) {
-            // A place without experts holds no token.
-            let experts = rank.named_experts(&group, ids.iter().copied(), weights);
-            if experts.is_empty() {
-                continue;
+        let mut received = rows.to_vec(rank.stream())?;
+        let (ids, weights) = (ids.to_vec(rank.stream())?, weights.to_vec(rank.stream())?);
+        let named = |i: usize| (&ids[i * top_k..][..top_k], &weights[i * top_k..][..top_k]);
+        let placement = group.placement();
+        let experts = |i: usize| {
+            let (ids, weights) = named(i);
+            rank.named_experts(&placement, ids.iter().copied(), weights)
+        };
+        // A place without experts holds no token.
+        let live: Vec<_> = (0..places).filter(|i| !experts(*i).is_empty()).collect();
+        let digests = rounds.is_empty().then(|| {
+            let digests = rows::map(rank.threads, live.len(), hidden, |at| {
+                let (ids, weights) = named(live[at]);
+                let row = &received[live[at] * hidden..][..hidden];
+                digest(row, weights, ids.iter().map(|id| i64::from(*id)))
+            });
+            let mut zones = vec![Vec::new(); ranks];
+            for (place, digest) in live.iter().zip(digests) {
+                zones[place / rank.max_tokens].push(digest);
             }
-            if live == 0 {
-                rank.corrupt(row);
-            }
-            live += 1;
-            experts::weighted_sum(row, &experts);
+            Received { zones }
+        });
+        if let Some(place) = live.first() {
+            rank.corrupt(&mut received[place * hidden..]);
         }
-        rows.write(&received, rank.stream)?;
+        rows::each(rank.threads, &mut received, hidden, |i, row| {
+            let experts = experts(i);
+            if !experts.is_empty() {
+                experts::weighted_sum(row, &experts);
+            }
+        });
+        rows.write(&received, rank.stream())?;
 
         let inputs = CombineInputs::new(Tensor::new(&rows, &shape(hidden))?);
         let mut outputs = rank.outputs(&mut combined)?;
-        let combine =
-            rank.timed(|| step.combine(&inputs, &mut outputs, &CombineConfig::new(), rank.stream))?;
+        let combine = rank
+            .timed(|| step.combine(&inputs, &mut outputs, &CombineConfig::new(), rank.stream()))?;
         rounds.push(Round {
-            rows: live,
-            counters: counters.to_vec(rank.stream)?.into_iter().map(i64::from).collect(),
-            combined: combined.to_vec(rank.stream)?,
+            rows: live.len(),
+            counters: counters.to_vec(rank.stream())?.into_iter().map(i64::from).collect(),
+            combined: rank.keep(&combined, rounds.last())?,
+            received: digests,
             dispatch,
             combine,
         });

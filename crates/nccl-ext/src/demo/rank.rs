@@ -1,15 +1,19 @@
 //! What a rank needs for every pair.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nccl_ep::{
     Algorithm, Buffer, CombineOutputs, Comm, Element, GlobalExpert, Group, GroupConfig,
-    LocalExpert, Result, Stream, Tensor, TensorMut, bf16,
+    LocalExpert, Placement, Result, Stream, Tensor, TensorMut, bf16,
 };
-use nccl_ext_core::Reduction;
+use nccl_ext_core::{OwnedStream, Reduction};
 
+use super::Options;
 use super::limits;
+use super::received::Received;
 use crate::routing::{Routing, Sizes};
+use crate::rows;
 
 /// What memory holds before it is written: NaNs in floats, -1 in integers.
 const POISON: u8 = 0xFF;
@@ -21,8 +25,10 @@ pub struct Round {
     pub rows: usize,
     /// What the library counted.
     pub counters: Vec<i64>,
-    /// The combined tokens, `[tokens_per_rank, hidden]`.
-    pub combined: Vec<bf16>,
+    /// The combined tokens, `[tokens_per_rank, hidden]`. Rounds of equal bits share them.
+    pub combined: Arc<Vec<bf16>>,
+    /// What was received; of the first round alone.
+    pub received: Option<Received>,
     /// Time of the dispatch.
     pub dispatch: Duration,
     /// Time of the combine.
@@ -35,7 +41,9 @@ pub struct Rank<'a> {
     pub(super) sizes: Sizes,
     pub(super) max_tokens: usize,
     pub(super) rounds: usize,
-    pub(super) stream: Stream<'static>,
+    /// Threads for this rank's experts, which are functions on the host.
+    pub(super) threads: usize,
+    stream: OwnedStream,
     corrupt: bool,
     tokens: Buffer<bf16>,
     topk_idx: Buffer<i64>,
@@ -47,23 +55,38 @@ impl<'a> Rank<'a> {
     ///
     /// # Errors
     /// What the backend reports.
-    pub fn new(comm: &'a Comm, routing: &Routing, rounds: usize, corrupt: bool) -> Result<Self> {
+    pub fn new(comm: &'a Comm, routing: &Routing, options: &Options) -> Result<Self> {
         let (tokens, topk_idx, topk_weights) = routing.of_rank(comm.rank());
         Ok(Self {
             comm,
             sizes: routing.sizes,
             max_tokens: limits::max_tokens(routing),
-            rounds,
-            stream: Stream::DEFAULT,
-            corrupt,
+            rounds: options.warm_up + options.rounds,
+            threads: (rows::threads() / routing.sizes.ranks).max(1),
+            stream: OwnedStream::new(comm)?,
+            corrupt: options.corrupt && routing.first_receiver() == Some(comm.rank()),
             tokens: Buffer::from_slice(comm, tokens)?,
             topk_idx: Buffer::from_slice(comm, topk_idx)?,
             topk_weights: Buffer::from_slice(comm, topk_weights)?,
         })
     }
 
+    /// The stream that everything of this rank runs on.
+    pub(super) fn stream(&self) -> Stream<'_> {
+        self.stream.stream()
+    }
+
     /// A group for this routing. High throughput is eager: outputs are sized by what arrives.
     pub(super) fn group(&self, algorithm: Algorithm) -> Result<Group> {
+        self.group_with(algorithm, |config| config)
+    }
+
+    /// As [`group`](Self::group), with something else in its configuration.
+    pub(super) fn group_with(
+        &self,
+        algorithm: Algorithm,
+        change: impl FnOnce(GroupConfig) -> GroupConfig,
+    ) -> Result<Group> {
         // Sizes that do not fit are refused by the rules of group creation.
         let number = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         let config = GroupConfig::new()
@@ -72,7 +95,7 @@ impl<'a> Rank<'a> {
             .max_dispatch_tokens_per_rank(number(self.max_tokens))
             .max_token_bytes(number(self.sizes.hidden.saturating_mul(size_of::<bf16>())))
             .num_topk(number(self.sizes.top_k));
-        Group::create(self.comm, &config)
+        Group::create(self.comm, &change(config))
     }
 
     /// This rank's tokens, `[tokens, hidden]`.
@@ -97,43 +120,57 @@ impl<'a> Rank<'a> {
 
     /// Poisons that memory and makes it an output.
     pub(super) fn outputs<'b>(&self, combined: &'b mut Buffer<bf16>) -> Result<CombineOutputs<'b>> {
-        combined.fill_bytes(POISON, self.stream)?;
+        combined.fill_bytes(POISON, self.stream())?;
         let shape = [self.sizes.tokens_per_rank, self.sizes.hidden];
         Ok(CombineOutputs::new(TensorMut::new(combined, &shape)?))
     }
 
     /// Poisons memory, so that a row which nobody wrote shows.
     pub(super) fn poison<T: Element>(&self, buffer: &mut Buffer<T>) -> Result<()> {
-        buffer.fill_bytes(POISON, self.stream)
+        buffer.fill_bytes(POISON, self.stream())
     }
 
     /// Meets all ranks, then times a call until its work is done.
     pub(super) fn timed(&self, call: impl FnOnce() -> Result<()>) -> Result<Duration> {
         let one = Buffer::from_slice(self.comm, &[1_i32])?;
         let mut sum = Buffer::<i32>::zeroed(self.comm, 1)?;
-        self.comm.all_reduce(&one, &mut sum, Reduction::Sum, self.stream)?;
-        self.stream.synchronize(self.comm)?;
+        self.comm.all_reduce(&one, &mut sum, Reduction::Sum, self.stream())?;
+        self.stream().synchronize(self.comm)?;
         let start = Instant::now();
         call()?;
-        self.stream.synchronize(self.comm)?;
+        self.stream().synchronize(self.comm)?;
         Ok(start.elapsed())
     }
 
     /// A counter of one element as a number of rows.
     pub(super) fn count(&self, total: &Buffer<i32>) -> Result<usize> {
         let mut count = [0];
-        total.read_into(&mut count, self.stream)?;
+        total.read_into(&mut count, self.stream())?;
         Ok(usize::try_from(count[0]).unwrap_or(0))
+    }
+
+    /// The combined tokens of a round, shared with the round before if they have its bits.
+    pub(super) fn keep(
+        &self,
+        combined: &Buffer<bf16>,
+        before: Option<&Round>,
+    ) -> Result<Arc<Vec<bf16>>> {
+        let combined = combined.to_vec(self.stream())?;
+        let bits = |values: &[bf16], at: usize| values.get(at).map(|value| value.to_bits());
+        let equal = |before: &&Arc<Vec<bf16>>| {
+            (0..combined.len().max(before.len())).all(|at| bits(&combined, at) == bits(before, at))
+        };
+        let before = before.map(|round| &round.combined).filter(equal).map(Arc::clone);
+        Ok(before.unwrap_or_else(|| Arc::new(combined)))
     }
 
     /// The experts that a received row names by their local numbers, with their weights, in order.
     pub(super) fn named_experts<I: Into<i64>>(
         &self,
-        group: &Group,
+        placement: &Placement,
         ids: impl Iterator<Item = I>,
         weights: &[f32],
     ) -> Vec<(GlobalExpert, f32)> {
-        let placement = group.placement();
         let named = ids.zip(weights).filter_map(|(id, weight)| {
             let local = LocalExpert(usize::try_from(id.into()).ok()?);
             Some((placement.global(self.comm.rank(), local)?, *weight))

@@ -2,12 +2,14 @@
 
 use std::time::Duration;
 
-use nccl_ep::{Backend, bf16};
+use nccl_ep::{Backend, MemorySpace, bf16};
 use serde::Serialize;
 
+use super::outcome::{Outcome, Speed};
 use super::pair::Pair;
 use super::rank::Round;
-use super::{Options, TIMED, WARM_UP, backend_line, verdict};
+use super::verdict::{self, Expected};
+use super::{Options, backend_line};
 use crate::info::Library;
 use crate::oracle;
 use crate::routing::{Routing, Sizes};
@@ -24,7 +26,7 @@ pub struct Report {
     warm_up_rounds: usize,
     timed_rounds: usize,
     pub(super) pairs: Vec<PairReport>,
-    pub(super) notes: [Note; 5],
+    pub(super) notes: Vec<Note>,
     passed: bool,
     #[serde(skip)]
     pub(super) header: String,
@@ -64,9 +66,28 @@ pub struct PairReport {
     pub(super) dispatch_seconds: f64,
     pub(super) combine_seconds: f64,
     pub(super) distance_to_f64: f64,
+    /// Largest `|combined - oracle|` of all rounds.
+    pub(super) largest_difference: f64,
     values_compared: usize,
+    /// Against the CPU backend; none when this is the CPU backend.
+    pub(super) cpu: Option<CpuReport>,
+    /// Of the slowest rank.
+    pub(super) speed: Option<Speed>,
+    /// What ranks had to tell.
+    pub(super) seen: Vec<String>,
     pub(super) verdict: &'static str,
     pub(super) problems: Vec<String>,
+}
+
+/// The comparison with the CPU backend.
+#[derive(Debug, Clone, Serialize)]
+pub(super) struct CpuReport {
+    /// Received rows and combined bytes: `equal`, `different` or `not compared`.
+    pub(super) result: &'static str,
+    /// How received rows were compared.
+    rows: &'static str,
+    /// Why nothing was compared.
+    pub(super) reason: Option<String>,
 }
 
 /// What a column of the table holds.
@@ -100,19 +121,54 @@ pub(super) const NOTES: [Note; 5] = [
     Note {
         column: "verdict",
         meaning: "pass: every value of every round has the bits that the oracle computes from the \
-                  file",
+                  file, and the rows of the first round are those that the file sends",
+    },
+];
+
+/// Notes on what only a run on GPUs has.
+pub(super) const NATIVE_NOTES: [Note; 2] = [
+    Note {
+        column: "GPU, host",
+        meaning: "microseconds a call of the slowest rank, apart from the verdict's rounds: 50 \
+                  calls enqueued between two events on a stream, and the median of the calls \
+                  themselves",
+    },
+    Note {
+        column: "CPU backend",
+        meaning: "received rows (high throughput: in order; low latency: as multisets of each \
+                  expert or source rank) and combined bytes, compared with the same run there",
     },
 ];
 
 impl PairReport {
-    pub(super) fn new(pair: &Pair, routing: &Routing, rounds: &[Vec<Round>]) -> Self {
-        let combined = (pair.combined)(routing);
-        let counts = (pair.counts)(routing);
-        let problems = verdict::problems(routing, rounds, &combined, &counts);
-        let last = rounds.iter().filter_map(|rounds| rounds.last());
+    /// `cpu` is what the CPU backend made of it, or why that was not asked.
+    pub(super) fn new(
+        pair: &Pair,
+        routing: &Routing,
+        options: &Options,
+        outcomes: &[Outcome],
+        cpu: Option<Result<&[Outcome], String>>,
+    ) -> Self {
+        let expected = Expected::new(pair, routing);
+        let mut problems = verdict::problems(routing, outcomes, &expected);
+        let cpu = cpu.map(|cpu| {
+            let rows = if pair.ordered { "in order" } else { "as multisets" };
+            let (result, reason) = match cpu {
+                Ok(cpu) => {
+                    let different = verdict::cpu_problems(outcomes, cpu, pair.ordered);
+                    let result = if different.is_empty() { "equal" } else { "different" };
+                    problems.extend(different);
+                    (result, None)
+                }
+                Err(reason) => ("not compared", Some(reason)),
+            };
+            CpuReport { result, rows, reason }
+        });
+        let last = outcomes.iter().filter_map(|outcome| outcome.rounds.last());
         let rows_received: Vec<_> = last.clone().map(|round| round.rows).collect();
         let row_bytes = (routing.sizes.hidden * size_of::<bf16>()) as u64;
         let results: Vec<_> = last.flat_map(|round| round.combined.iter().copied()).collect();
+        let rounds = options.warm_up + options.rounds;
         Self {
             pair: pair.name,
             algorithm: pair.algorithm.to_string(),
@@ -121,23 +177,44 @@ impl PairReport {
             rows_received_max: rows_received.iter().copied().max().unwrap_or(0),
             bytes_moved: 2 * row_bytes * rows_received.iter().map(|rows| *rows as u64).sum::<u64>(),
             rows_received,
-            dispatch_seconds: median_of_slowest(rounds, |round| round.dispatch),
-            combine_seconds: median_of_slowest(rounds, |round| round.combine),
+            dispatch_seconds: median_of_slowest(options, outcomes, |round| round.dispatch),
+            combine_seconds: median_of_slowest(options, outcomes, |round| round.combine),
             distance_to_f64: oracle::distance(routing, &results),
-            values_compared: combined.len() * (WARM_UP + TIMED),
+            largest_difference: largest_difference(&expected.combined, outcomes),
+            values_compared: expected.combined.len() * rounds,
+            cpu,
+            speed: outcomes.iter().filter_map(|outcome| outcome.speed).reduce(Speed::slower),
+            seen: outcomes.iter().flat_map(|outcome| outcome.seen.iter().cloned()).collect(),
             verdict: if problems.is_empty() { "pass" } else { "fail" },
             problems,
         }
     }
 }
 
+/// The largest difference from the oracle in any round of any rank.
+fn largest_difference(expected: &[bf16], outcomes: &[Outcome]) -> f64 {
+    let per_rank = expected.len() / outcomes.len().max(1);
+    let ranks = outcomes.iter().zip(expected.chunks(per_rank.max(1)));
+    let rounds = ranks.flat_map(|(outcome, expected)| {
+        let rounds = outcome.rounds.iter();
+        rounds.map(|round| oracle::largest_difference(&round.combined, expected))
+    });
+    let larger = |a: f64, b: f64| if b.is_nan() || b > a { b } else { a };
+    rounds.fold(0.0, larger)
+}
+
 /// A collective takes as long as its slowest rank; the median over the timed rounds, in seconds.
-fn median_of_slowest(rounds: &[Vec<Round>], time: impl Fn(&Round) -> Duration) -> f64 {
+fn median_of_slowest(
+    options: &Options,
+    outcomes: &[Outcome],
+    time: impl Fn(&Round) -> Duration,
+) -> f64 {
     let slowest = |number: usize| {
-        let ranks = rounds.iter().filter_map(|rounds| rounds.get(number));
+        let ranks = outcomes.iter().filter_map(|outcome| outcome.rounds.get(number));
         ranks.map(&time).max()
     };
-    let mut times: Vec<_> = (WARM_UP..WARM_UP + TIMED).filter_map(slowest).collect();
+    let timed = options.warm_up..options.warm_up + options.rounds;
+    let mut times: Vec<_> = timed.filter_map(slowest).collect();
     times.sort();
     times.get(times.len() / 2).map_or(0.0, Duration::as_secs_f64)
 }
@@ -146,7 +223,7 @@ impl Report {
     pub(super) fn new(
         backend: Backend,
         routing: &Routing,
-        options: Options,
+        options: &Options,
         pairs: Vec<PairReport>,
     ) -> Self {
         let Sizes { ranks, tokens_per_rank, hidden, top_k, experts } = routing.sizes;
@@ -168,11 +245,14 @@ impl Report {
                 expert_load_max: loads.iter().copied().max().unwrap_or(0),
             },
             fault_injected: options.corrupt,
-            warm_up_rounds: WARM_UP,
-            timed_rounds: TIMED,
+            warm_up_rounds: options.warm_up,
+            timed_rounds: options.rounds,
             passed: pairs.iter().all(|pair| pair.problems.is_empty()),
             pairs,
-            notes: NOTES,
+            notes: match backend.memory() {
+                MemorySpace::Host => NOTES.to_vec(),
+                MemorySpace::Device => [&NOTES[..], &NATIVE_NOTES].concat(),
+            },
             header: backend_line(backend),
         }
     }

@@ -35,33 +35,69 @@ impl Report {
         }
         writeln!(text)?;
         let heads = NOTES.map(|note| note.column);
-        let mut rows = vec![
-            ["pair", heads[0], heads[1], "dispatch", "combine", heads[3], heads[4]]
-                .map(String::from),
-        ];
-        rows.extend(self.pairs.iter().map(PairReport::cells));
-        let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
-        for row in &rows {
-            let mut line = format!("{:<width$}", row[0], width = width(0));
-            for (column, cell) in row.iter().enumerate().skip(1).take(5) {
-                write!(line, "  {cell:>width$}", width = width(column))?;
-            }
-            writeln!(text, "{line}  {}", row[6])?;
+        let heads = ["pair", heads[0], heads[1], "dispatch", "combine", heads[3], heads[4]];
+        write_columns(text, &heads, self.pairs.iter().map(PairReport::cells).collect())?;
+        if self.pairs.iter().any(|pair| pair.speed.is_some() || pair.cpu.is_some()) {
+            writeln!(text)?;
+            let pairs = self.pairs.iter().map(PairReport::native_cells);
+            write_columns(text, &NATIVE_HEADS, pairs.collect())?;
         }
         for pair in &self.pairs {
             for problem in &pair.problems {
                 writeln!(text, "{}: {problem}", pair.pair)?;
             }
+            for seen in &pair.seen {
+                writeln!(text, "{}: {seen}", pair.pair)?;
+            }
+            if let Some(reason) = pair.cpu.as_ref().and_then(|cpu| cpu.reason.as_ref()) {
+                writeln!(text, "{}: not compared with the CPU backend: {reason}", pair.pair)?;
+            }
         }
         writeln!(text)?;
-        for Note { column, meaning } in self.notes {
+        for Note { column, meaning } in &self.notes {
             writeln!(text, "{column}: {meaning}")?;
         }
         Ok(())
     }
 }
 
+const NATIVE_HEADS: [&str; 6] =
+    ["pair", "GPU, host: update", "dispatch", "combine", "off", "CPU backend"];
+
+/// Writes aligned columns: the first and the last to the left, the others to the right.
+fn write_columns<const N: usize>(
+    text: &mut String,
+    heads: &[&str; N],
+    cells: Vec<[String; N]>,
+) -> std::fmt::Result {
+    let mut rows = vec![heads.map(String::from)];
+    rows.extend(cells);
+    let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);
+    for row in &rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            match column {
+                0 => write!(line, "{cell:<width$}", width = width(0))?,
+                _ if column == N - 1 => write!(line, "  {cell}")?,
+                _ => write!(line, "  {cell:>width$}", width = width(column))?,
+            }
+        }
+        writeln!(text, "{line}")?;
+    }
+    Ok(())
+}
+
 impl PairReport {
+    fn native_cells(&self) -> [String; 6] {
+        let [update, dispatch, combine] = match &self.speed {
+            Some(speed) => speed.calls().map(|t| format!("{:.1}, {:.1} us", t.gpu, t.host)),
+            None => ["-"; 3].map(String::from),
+        };
+        let cpu = self.cpu.as_ref().map_or("-", |cpu| cpu.result);
+        let off = format!("{:.1e}", self.largest_difference);
+        [self.pair.into(), update, dispatch, combine, off, cpu.into()]
+    }
+
     fn cells(&self) -> [String; 7] {
         [
             self.pair.into(),

@@ -1,25 +1,57 @@
-//! Comparing what the ranks got with what the oracle says.
+//! Comparing what the ranks got with what the oracle says, and with the CPU backend.
 
 use nccl_ep::bf16;
 
+use super::outcome::Outcome;
+use super::pair::Pair;
 use super::rank::Round;
+use super::received::Received;
 use crate::oracle::Counts;
 use crate::routing::{Routing, Sizes};
+
+/// What the oracle says of a pair, for all ranks.
+pub(super) struct Expected {
+    pub(super) combined: Vec<bf16>,
+    pub(super) counts: Counts,
+    pub(super) received: Vec<Received>,
+    /// Whether received rows have an order that the library promises.
+    pub(super) ordered: bool,
+}
+
+impl Expected {
+    pub(super) fn new(pair: &Pair, routing: &Routing) -> Self {
+        let received = |rank| Received::expected(routing, &(pair.received)(routing, rank));
+        Self {
+            combined: (pair.combined)(routing),
+            counts: (pair.counts)(routing),
+            received: (0..routing.sizes.ranks).map(received).collect(),
+            ordered: pair.ordered,
+        }
+    }
+}
 
 /// Everything that differs; nothing when the pair passes.
 pub(super) fn problems(
     routing: &Routing,
-    rounds: &[Vec<Round>],
-    combined: &[bf16],
-    counts: &Counts,
+    outcomes: &[Outcome],
+    expected: &Expected,
 ) -> Vec<String> {
     let mut problems = Vec::new();
+    let Expected { combined, counts, received, ordered } = expected;
     let Sizes { tokens_per_rank, hidden, .. } = routing.sizes;
     let mut values = Differences { hidden, ..Differences::default() };
     let per_rank = tokens_per_rank * hidden;
-    for (rank, rounds) in rounds.iter().enumerate() {
+    for (rank, outcome) in outcomes.iter().enumerate() {
+        let first = outcome.rounds.first().and_then(|round| round.received.as_ref());
+        let difference = first.map_or_else(
+            || Some("what was received is not known".into()),
+            |found| found.difference(&received[rank], *ordered),
+        );
+        problems.extend(difference.map(|difference| {
+            format!("rank {rank}: received rows are not those that the routing sends: {difference}")
+        }));
         let combined = &combined[rank * per_rank..][..per_rank];
-        for (number, round) in rounds.iter().enumerate() {
+        for (number, round) in outcome.rounds.iter().enumerate() {
             let found = (round.rows, &round.counters);
             let expected = (counts.rows[rank], &counts.counters[rank]);
             if found != expected {
@@ -29,6 +61,30 @@ pub(super) fn problems(
         }
     }
     problems.extend(values.problem());
+    problems
+}
+
+/// Where the ranks differ from those of the CPU backend: in received rows, byte for byte and in
+/// order where the library promises one, and in combined bytes.
+pub(super) fn cpu_problems(outcomes: &[Outcome], cpu: &[Outcome], ordered: bool) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (rank, (found, cpu)) in outcomes.iter().zip(cpu).enumerate() {
+        let (Some(found), Some(cpu)) = (found.rounds.first(), cpu.rounds.first()) else {
+            problems.push(format!("rank {rank}: no round to compare with the CPU backend's"));
+            continue;
+        };
+        let received = match (&found.received, &cpu.received) {
+            (Some(found), Some(cpu)) => found.difference(cpu, ordered),
+            _ => Some("what was received is not known".into()),
+        };
+        problems.extend(received.map(|difference| {
+            format!("rank {rank}: received rows differ from the CPU backend's: {difference}")
+        }));
+        let bits = |values: &[bf16]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+        if bits(&found.combined) != bits(&cpu.combined) {
+            problems.push(format!("rank {rank}: combined bytes differ from the CPU backend's"));
+        }
+    }
     problems
 }
 
@@ -88,6 +144,7 @@ impl Differences {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
     use std::time::Duration;
 
     use super::*;
@@ -97,19 +154,32 @@ mod tests {
         Round {
             rows,
             counters: counters.to_vec(),
-            combined: combined.iter().copied().map(bf16::from_f32).collect(),
+            combined: Arc::new(combined.iter().copied().map(bf16::from_f32).collect()),
+            received: Some(received()),
             dispatch: Duration::ZERO,
             combine: Duration::ZERO,
         }
     }
 
+    fn outcome(round: Round) -> Outcome {
+        Outcome { rounds: vec![round], ..Outcome::default() }
+    }
+
     fn found(round_of_rank_1: Round) -> Vec<String> {
-        let counts = Counts { rows: vec![1, 2], counters: vec![vec![1, 0], vec![1, 1]] };
-        let combined = [1.0, 2.0, 0.0, 4.0].map(bf16::from_f32);
+        let expected = Expected {
+            combined: [1.0, 2.0, 0.0, 4.0].map(bf16::from_f32).to_vec(),
+            counts: Counts { rows: vec![1, 2], counters: vec![vec![1, 0], vec![1, 1]] },
+            received: vec![received(); 2],
+            ordered: true,
+        };
         let rank_0 = round(1, &[1, 0], &[1.0, 2.0]);
         let mut routing = g2(1);
         routing.sizes.tokens_per_rank = 2;
-        problems(&routing, &[vec![rank_0], vec![round_of_rank_1]], &combined, &counts)
+        problems(&routing, &[outcome(rank_0), outcome(round_of_rank_1)], &expected)
+    }
+
+    fn received() -> Received {
+        Received { zones: vec![vec![1, 2], vec![3]] }
     }
 
     #[test]
@@ -142,6 +212,46 @@ mod tests {
         assert_eq!(
             found(round(2, &[1], &[0.0, 4.0])),
             ["rank 1, round 0: counter 1 is missing; the routing gives 1"]
+        );
+    }
+
+    #[test]
+    fn received_rows_count() {
+        let mut other = round(2, &[1, 1], &[0.0, 4.0]);
+        other.received = Some(Received { zones: vec![vec![1, 2], vec![4]] });
+        assert_eq!(
+            found(other.clone()),
+            ["rank 1: received rows are not those that the routing sends: zone 1: 1 of 1 rows \
+              differ; the first is row 0"]
+        );
+        other.received = None;
+        assert_eq!(
+            found(other),
+            ["rank 1: received rows are not those that the routing sends: what was received is \
+              not known"]
+        );
+    }
+
+    #[test]
+    fn the_cpu_backend_has_the_same_rows_and_bytes() {
+        let cpu = [outcome(round(2, &[1, 1], &[0.0, 4.0]))];
+        assert_eq!(cpu_problems(&cpu, &cpu, true), [""; 0]);
+        let mut other = cpu.clone();
+        other[0].rounds[0].received = Some(Received { zones: vec![vec![2, 1], vec![3]] });
+        assert_eq!(cpu_problems(&other, &cpu, false), [""; 0]);
+        assert_eq!(
+            cpu_problems(&other, &cpu, true),
+            ["rank 0: received rows differ from the CPU backend's: zone 0: 2 of 2 rows differ; \
+              the first is row 0"]
+        );
+        let other = [outcome(round(2, &[1, 1], &[-0.0, 4.0]))];
+        assert_eq!(
+            cpu_problems(&other, &cpu, true),
+            ["rank 0: combined bytes differ from the CPU backend's"]
+        );
+        assert_eq!(
+            cpu_problems(&[Outcome::default()], &cpu, true),
+            ["rank 0: no round to compare with the CPU backend's"]
         );
     }
 }

@@ -51,6 +51,34 @@ fn counts_of_g2() {
     assert_eq!(by_rank(&g2(1)), counts([4, 5], [[3, 3], [3, 3]]));
 }
 
+/// Vectors L1, L4, B7 and C8 of the EP behaviour specification, in the order of tokens.
+#[test]
+fn arrivals_of_g2() {
+    let routing = g2(1);
+    let tokens = |zones: Zones| -> Vec<Vec<usize>> {
+        zones.iter().map(|zone| zone.iter().map(|arrival| arrival.token).collect()).collect()
+    };
+    assert_eq!(tokens(ll_expert_arrivals(&routing, 0)), [vec![0, 2, 6], vec![1, 2, 6]]);
+    assert_eq!(tokens(ll_expert_arrivals(&routing, 1)), [vec![0, 4, 7], vec![1, 5, 5, 7]]);
+    assert_eq!(tokens(ll_source_arrivals(&routing, 0)), [vec![0, 1, 2], vec![6]]);
+    assert_eq!(tokens(ll_source_arrivals(&routing, 1)), [vec![0, 1], vec![4, 5, 7]]);
+    assert_eq!(tokens(ht_rank_arrivals(&routing, 0)), [[0, 1, 2, 6]]);
+    assert_eq!(tokens(ht_rank_arrivals(&routing, 1)), [[0, 1, 4, 5, 7]]);
+    assert_eq!(tokens(ht_expert_arrivals(&routing, 1)), [[0, 4, 7], [1, 5, 7]]);
+
+    let arrival = |token, weights: &[f32], ids: &[i64]| Arrival {
+        token,
+        weights: weights.to_vec(),
+        ids: ids.to_vec(),
+    };
+    // Token 1 goes to experts 3 and 1, token 2 to 1 and 0.
+    assert_eq!(ll_source_arrivals(&routing, 0)[0][1], arrival(1, &[2.0, 2.25], &[-1, 1]));
+    assert_eq!(ll_source_arrivals(&routing, 1)[0][1], arrival(1, &[2.0, 2.25], &[1, -1]));
+    assert_eq!(ht_rank_arrivals(&routing, 0)[0][1], arrival(1, &[2.25, 0.0], &[1, -1]));
+    assert_eq!(ht_rank_arrivals(&routing, 0)[0][2], arrival(2, &[3.25, 3.0], &[0, 1]));
+    assert_eq!(ht_expert_arrivals(&routing, 0)[0][1], arrival(2, &[3.25], &[]));
+}
+
 /// Counted once by another program.
 #[test]
 fn counts_of_the_recording() {

@@ -1,11 +1,8 @@
 //! What a recording must be, beyond its format.
 
 use super::file::File;
-use super::{Routing, Sizes};
+use super::{MAX_EXPERTS, Routing, Sizes};
 use crate::failure::InputError;
-
-/// Most experts of a recording. The demo marks rows with the 16 bits of an id, too.
-const MAX_EXPERTS: usize = 65535;
 
 /// Reads the sizes from the metadata.
 pub(super) fn sizes(file: &File<'_>) -> Result<Sizes, InputError> {

@@ -109,9 +109,10 @@ pub(crate) use rules;
 /// Every rule of the table, in the order in which calls check them.
 pub fn all() -> impl Iterator<Item = RuleInfo> {
     let config = config::RULES.iter().map(|rule| rule.info);
-    let mesh = mesh::RULES.iter().chain(mesh::FROM_RANKS).map(|rule| rule.info);
+    let ranks = mesh::FROM_RANKS.iter().map(|rule| rule.info);
+    let mesh = ranks.chain(mesh::RULES.iter().map(|rule| rule.info));
     let layout = layout::RULES.iter().map(|rule| rule.info);
-    let call = call::RULES.iter().map(|rule| rule.info);
+    let call = call::PAIR.iter().chain(call::LIMITS).map(|rule| rule.info);
     let group = group::RULES.iter().map(|rule| rule.info);
     let local = local::RULES.iter().map(|rule| rule.info);
     let local_group = [group::ALIAS, local::CAPTURE];

@@ -1,0 +1,100 @@
+//! What is refused, and how.
+
+use super::*;
+use crate::rules::group::Environment;
+use crate::stub;
+use crate::{Group, OverflowPolicy, ZeroCopyMode};
+
+/// The calls on a communicator and the plan without one refuse with the same words.
+#[test]
+fn refused_as_the_calls_refuse() {
+    let ll = || model(512, 8, 2).max_dispatch_tokens_per_rank(4);
+    let ht = || ll().algorithm(Algorithm::HighThroughput).max_recv_tokens_per_rank(16);
+    let (em, flat) = (Layout::ExpertMajor, Layout::Flat);
+    let plain = HandleConfig::new;
+    let odd = || plain().dispatch_output_per_expert_alignment(3);
+    let cases = [
+        (ll().num_experts(0), 4, em, plain(), 2),
+        (ll().num_experts(256), 3, em, plain(), 2),
+        (ll().max_dispatch_tokens_per_rank(0), 4, em, plain(), 2),
+        (ll().max_token_bytes(0), 4, em, plain(), 2),
+        (ll().num_topk(9), 4, em, plain(), 2),
+        (ll().max_num_sms(133), 4, em, plain(), 2),
+        (ll().zero_copy(ZeroCopyMode::On), 4, em, plain(), 2),
+        (ht().max_token_bytes(24), 4, em, plain(), 2),
+        (ht().max_recv_tokens_per_rank(3), 4, em, plain(), 2),
+        (ht().max_num_sms(17), 4, em, plain(), 2),
+        (ht().enable_mask(true), 4, em, plain(), 2),
+        (ht().max_recv_tokens_per_rank(0).overflow_policy(OverflowPolicy::Drop), 4, em, plain(), 2),
+        (ht().max_recv_tokens_per_rank(0).num_topk(0), 4, em, plain(), 2),
+        (ll(), 4, flat, plain(), 2),
+        (ht(), 4, em, odd(), 2),
+        (ht(), 4, flat, plain(), 3),
+        (ll(), 4, em, plain(), 9),
+        (ll().rdma_buffer_size(100), 4, em, plain(), 2),
+    ];
+    for (config, ranks, layout, options, topk) in cases {
+        let called = Group::create_in(&stub::comm(ranks), &config, Environment::default(), None);
+        let called = called.and_then(|group| {
+            let made = group.init_handle(layout, &options, TopK::N(topk), None).map(drop);
+            group.destroy().map_err(Error::from)?;
+            made
+        });
+        stub::take_calls();
+        let setup = Setup::new(config, ranks as u32, 512).layout(layout).handle(options);
+        let planned = memory(&setup.topk(TopK::N(topk)));
+        let message = |result: Result<()>| result.expect_err("to be refused").to_string();
+        assert_eq!(message(planned.map(drop)), message(called));
+    }
+}
+
+/// What no call would get as far as asking.
+#[test]
+fn numbers_that_are_no_machine() {
+    let config = || model(512, 8, 2).max_dispatch_tokens_per_rank(4);
+    let setup = |ranks| Setup::new(config(), ranks, 512);
+    for (setup, argument) in [
+        (setup(0), "`ranks`"),
+        (setup(1 << 31), "`ranks`"),
+        (setup(4).team_ranks(0), "`team_ranks`"),
+        (setup(4).team_ranks(3), "`team_ranks`"),
+        (setup(4).device_sms(0), "`device_sms`"),
+        (Setup::new(config(), 4, 0), "`hidden`"),
+        (setup(4).topk(TopK::N(0)), "`num_topk`"),
+        (setup(4).data_type(DataType::Float8E4m3), "`inputs.tokens`"),
+        (Setup::new(config(), 4, 1024), "`inputs.tokens`"),
+    ] {
+        assert!(refusal(&setup).starts_with(argument), "{}", refusal(&setup));
+    }
+    let automatic = Setup::new(config().num_topk(0), 4, 512);
+    assert!(refusal(&automatic).contains("automatic top-k is the group's"));
+    let teams = Setup::new(config().algorithm(Algorithm::HighThroughput), 8, 512).team_ranks(4);
+    let error = memory(&teams).expect_err("several teams");
+    assert!(matches!(error, Error::Unsupported { .. }), "{error}");
+    assert!(memory(&setup(8).team_ranks(4)).is_ok(), "low latency does not depend on teams");
+}
+
+/// Sizes beyond 64 bits are an error that names the buffer.
+#[test]
+fn overflow_is_an_error() {
+    let (experts, tokens, row) = (65535_u32, u32::MAX - 1, u32::MAX - 1023);
+    let config = GroupConfig::new()
+        .num_experts(experts)
+        .max_dispatch_tokens_per_rank(tokens)
+        .max_token_bytes(row);
+    let setup = Setup::new(config, experts, 512).topk(TopK::N(4)).device_sms(experts);
+    let wide = |value: u32| u128::from(value);
+    let combine_row = wide(row) + 4 * (wide(row) / 256);
+    let banks = 2 * wide(tokens) * combine_row * (wide(experts) + 4);
+    let rule = "the bytes of a buffer are counted in 64 bits; expected at most \
+                18446744073709551615 bytes, found";
+    assert_eq!(refusal(&setup), format!("`two banks`: {rule} {banks}"));
+
+    let config = model(512, 1 << 31, 8)
+        .algorithm(Algorithm::HighThroughput)
+        .max_dispatch_tokens_per_rank(1024)
+        .max_recv_tokens_per_rank(u32::MAX);
+    let setup = Setup::new(config, 4, 512).layout(Layout::Flat);
+    let weights = u128::from(u32::MAX) << 33;
+    assert_eq!(refusal(&setup), format!("`dispatch weight staging`: {rule} {weights}"));
+}

@@ -1,0 +1,173 @@
+//! A group's settings: what AUTO stands for, and the rules between fields.
+
+use std::time::Duration;
+
+use nccl_ep_sys::{ncclEpGroupConfig_t, ncclEpOverflowPolicy_t, ncclEpZeroCopyMode_t};
+
+use super::environment::Environment;
+use super::geometry;
+use crate::driver::SM_COUNT;
+use crate::refusal::{FailureClass, Outcome, Refusal, require};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Algorithm {
+    LowLatency,
+    HighThroughput,
+}
+
+/// How expert-major rows travel on high throughput (EP 2.4). It decides the rounding of combine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum EmMode {
+    LocalPermute,
+    LocalDup,
+    NvlinkDup,
+}
+
+/// A group's configuration with every AUTO resolved.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Settings {
+    pub(super) algorithm: Algorithm,
+    pub(super) ranks: usize,
+    pub(super) experts: usize,
+    pub(super) local_experts: usize,
+    pub(super) max_tokens: usize,
+    /// Rows a rank can receive; in eager mode the worst case.
+    pub(super) max_recv: u64,
+    pub(super) eager: bool,
+    pub(super) max_token_bytes: usize,
+    /// 0 lets the buffer grow with its handles.
+    pub(super) rdma_buffer_size: u64,
+    pub(super) comm_sms: u32,
+    pub(super) zero_copy_on: bool,
+    pub(super) drop: bool,
+    /// 0 when not given.
+    pub(super) num_topk: usize,
+    pub(super) em_mode: EmMode,
+    pub(super) mask: bool,
+    /// How long a rank of a group with masks waits for another.
+    pub(super) timeout: Duration,
+}
+
+/// EP 2.2.
+pub(super) fn resolve(
+    ranks: usize,
+    algorithm: Algorithm,
+    config: &ncclEpGroupConfig_t,
+    environment: &Environment,
+) -> Settings {
+    let high = algorithm == Algorithm::HighThroughput;
+    let experts = config.num_experts as usize;
+    let max_tokens = config.max_dispatch_tokens_per_rank as usize;
+    let all_tokens = (ranks as u64).saturating_mul(max_tokens as u64);
+    let zero_copy_on = config.zero_copy == ncclEpZeroCopyMode_t::NCCL_EP_ZERO_COPY_ON;
+    let comm_sms = match (config.max_num_sms, high) {
+        (0, true) => 16,
+        (0, false) => SM_COUNT,
+        (given, _) => given,
+    };
+    let override_sms = environment.comm_sms.filter(|sms| (1..=SM_COUNT).contains(sms));
+    let max_recv = match (config.max_recv_tokens_per_rank, high) {
+        (0, true) => all_tokens.saturating_mul(u64::from(config.num_topk.max(1))),
+        (0, false) => all_tokens,
+        (given, _) => u64::from(given),
+    };
+    Settings {
+        algorithm,
+        ranks,
+        experts,
+        local_experts: experts / ranks,
+        max_tokens,
+        max_recv,
+        eager: high && config.max_recv_tokens_per_rank == 0,
+        max_token_bytes: config.max_token_bytes as usize,
+        rdma_buffer_size: config.rdma_buffer_size,
+        comm_sms: override_sms.unwrap_or(comm_sms),
+        zero_copy_on,
+        drop: high && config.overflow_policy == ncclEpOverflowPolicy_t::NCCL_EP_OVERFLOW_DROP,
+        num_topk: config.num_topk as usize,
+        em_mode: if environment.nvlink_dup {
+            EmMode::NvlinkDup
+        } else if environment.local_dup || zero_copy_on {
+            EmMode::LocalDup
+        } else {
+            EmMode::LocalPermute
+        },
+        mask: config.enable_mask != 0,
+        timeout: timeout(config.timeout_ns, environment),
+    }
+}
+
+/// EP 2.3. Parts of a millisecond are cut off, so that less than one is no time at all.
+fn timeout(nanoseconds: u64, environment: &Environment) -> Duration {
+    match (environment.timeout_ms, nanoseconds) {
+        (Some(given), _) if given > 0 => Duration::from_millis(given.into()),
+        (_, 0) => Duration::from_secs(100),
+        (_, given) => Duration::from_millis(given / 1_000_000),
+    }
+}
+
+/// EP 2.1 #18, 3.2 b.
+pub(super) fn check_groups(settings: &Settings) -> Outcome {
+    let groups = geometry::ll_groups(settings.experts, settings.comm_sms);
+    require((1..=14).contains(&groups), || {
+        Refusal::usage(
+            FailureClass::Return,
+            "num_experts",
+            "a low-latency block serves 1 to 14 experts",
+            format_args!("at most {} experts on {} SMs", 14 * settings.comm_sms, settings.comm_sms),
+            settings.experts,
+        )
+    })
+}
+
+/// EP 2.1 #21 to #24.
+pub(super) fn check_budget(config: &ncclEpGroupConfig_t, settings: &Settings) -> Outcome {
+    let throw = FailureClass::Throw;
+    let high = settings.algorithm == Algorithm::HighThroughput;
+    let (recv, tokens) = (config.max_recv_tokens_per_rank, config.max_dispatch_tokens_per_rank);
+    require(!high || recv == 0 || recv >= tokens, || {
+        let rule = "a rank can receive what one rank can send";
+        let expected = format_args!("0 or at least {tokens}").to_string();
+        Refusal::argument(throw, "max_recv_tokens_per_rank", rule, expected, recv)
+    })?;
+    require(settings.num_topk <= settings.experts, || {
+        let rule = "a token has no more experts than there are";
+        let expected = format_args!("at most {}", settings.experts).to_string();
+        Refusal::argument(throw, "num_topk", rule, expected, settings.num_topk)
+    })?;
+    require(!(settings.eager && settings.drop), || {
+        let rule = "without a receive budget nothing can be dropped";
+        let expected = "TRAP, or max_recv_tokens_per_rank";
+        Refusal::argument(throw, "overflow_policy", rule, expected, "DROP without a budget")
+    })?;
+    require(!settings.eager || u32::try_from(settings.max_recv).is_ok(), || {
+        let rule = "ranks * max_dispatch_tokens_per_rank * num_topk fits 32 bits";
+        let expected = format_args!("at most {}", u32::MAX).to_string();
+        Refusal::argument(throw, "max_recv_tokens_per_rank", rule, expected, settings.max_recv)
+    })
+}
+
+#[cfg(test)]
+impl Settings {
+    /// A low-latency group of nothing in particular.
+    pub(super) fn for_tests(max_token_bytes: usize) -> Self {
+        Self {
+            algorithm: Algorithm::LowLatency,
+            ranks: 1,
+            experts: 1,
+            local_experts: 1,
+            max_tokens: 1,
+            max_recv: 1,
+            eager: false,
+            max_token_bytes,
+            rdma_buffer_size: 0,
+            comm_sms: SM_COUNT,
+            zero_copy_on: false,
+            drop: false,
+            num_topk: 0,
+            em_mode: EmMode::LocalPermute,
+            mask: false,
+            timeout: Duration::ZERO,
+        }
+    }
+}

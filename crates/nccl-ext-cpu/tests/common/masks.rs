@@ -1,0 +1,80 @@
+//! Groups with masks.
+
+use std::rc::Rc;
+use std::sync::{Condvar, Mutex};
+use std::time::Duration;
+
+use nccl_ep_sys::*;
+use nccl_ext_core::Comm;
+
+use super::*;
+
+/// A low-latency group with masks and that time-out.
+pub fn masked(comm: &Comm, fixture: Fixture, timeout: Duration) -> Rc<Group> {
+    Rc::new(Group::new(comm, &masked_config(fixture, timeout)))
+}
+
+pub fn masked_config(fixture: Fixture, timeout: Duration) -> ncclEpGroupConfig_t {
+    let timeout_ns = timeout.as_nanos() as u64;
+    ncclEpGroupConfig_t { enable_mask: 1, timeout_ns, ..fixture.config(LL, WIDE) }
+}
+
+/// Longer than any test waits, and shorter than a world does.
+pub const LONG: Duration = Duration::from_secs(15);
+/// Long enough for a rank that comes, short enough to wait for one that does not.
+pub const SHORT: Duration = Duration::from_millis(300);
+
+impl Group {
+    #[track_caller]
+    pub fn mask(&self, ranks: usize) -> Vec<i32> {
+        let mut mask = vec![-5; ranks + 1];
+        ok(unsafe { (api().ncclEpMaskQuery)(self.raw, mask.as_mut_ptr(), null_mut()) });
+        assert_eq!(mask.pop(), Some(-5), "written beyond the ranks");
+        mask
+    }
+
+    #[track_caller]
+    pub fn set_mask(&self, mask: &[i32]) {
+        ok(unsafe { (api().ncclEpMaskUpdate)(self.raw, mask.as_ptr(), null_mut()) });
+    }
+
+    #[track_caller]
+    pub fn clean(&self) {
+        ok(unsafe { (api().ncclEpMaskClean)(self.raw, null_mut()) });
+    }
+
+    #[track_caller]
+    pub fn async_error(&self) -> i32 {
+        let mut error = -5;
+        ok(unsafe { (api().ncclEpGetAsyncError)(self.raw, &mut error) });
+        error
+    }
+
+    #[track_caller]
+    pub fn clear_error(&self) {
+        ok(unsafe { (api().ncclEpErrorClear)(self.raw) });
+    }
+}
+
+/// The application's own barrier, which gives up when a rank has failed.
+pub struct Fence {
+    ranks: usize,
+    waited: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Fence {
+    pub fn new(ranks: usize) -> Self {
+        Self { ranks, waited: Mutex::new(0), changed: Condvar::new() }
+    }
+
+    #[track_caller]
+    pub fn wait(&self) {
+        let mut waited = self.waited.lock().unwrap();
+        let all = (*waited / self.ranks + 1) * self.ranks;
+        *waited += 1;
+        self.changed.notify_all();
+        let end = self.changed.wait_timeout_while(waited, 2 * LONG, |waited| *waited < all);
+        assert!(!end.unwrap().1.timed_out(), "a rank did not come");
+    }
+}

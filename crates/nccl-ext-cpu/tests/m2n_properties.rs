@@ -1,0 +1,133 @@
+//! Random meshes, placements, shapes and types against slices of the global tensor.
+
+#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on buffers of the same stack")]
+
+mod m2n_common;
+
+use m2n_common::*;
+use nccl_ext_core::DataType;
+use proptest::prelude::*;
+
+const MOST_RANKS: usize = 12;
+
+/// A mesh and its placements: extents, the axis that shards, and whether a mesh of one replica is
+/// written as one axis.
+#[derive(Debug, Clone)]
+struct Mesh {
+    dims: Vec<i32>,
+    placements: Vec<i32>,
+}
+
+fn mesh(ndims: usize, most: usize) -> impl Strategy<Value = Mesh> {
+    let dim = 0..ndims as i32;
+    (1..=most, 1..=most, dim, 0..4_usize).prop_filter_map(
+        "too many ranks",
+        move |(a, b, d, kind)| {
+            let (dims, placements) = match kind {
+                0 => (vec![a as i32], vec![d]),
+                1 => (vec![a as i32], vec![R]),
+                2 => (vec![a as i32, b as i32], vec![R, d]),
+                _ if a % 3 == 0 => (vec![a as i32, b as i32], vec![R, R]),
+                _ => (vec![a as i32, b as i32], vec![d, R]),
+            };
+            let fits = dims.iter().product::<i32>() as usize <= most;
+            fits.then_some(Mesh { dims, placements })
+        },
+    )
+}
+
+impl Mesh {
+    fn size(&self) -> usize {
+        self.dims.iter().product::<i32>() as usize
+    }
+
+    fn shards(&self, dim: usize) -> usize {
+        let axis = self.placements.iter().position(|&placement| placement == dim as i32);
+        axis.map_or(1, |axis| self.dims[axis] as usize)
+    }
+
+    fn side(&self, start: usize, global: &[usize]) -> Side {
+        let shape = global.iter().enumerate().map(|(dim, n)| n / self.shards(dim)).collect();
+        Side {
+            dims: self.dims.clone(),
+            start: start as i32,
+            placements: self.placements.clone(),
+            shape,
+        }
+    }
+}
+
+fn least_common_multiple(a: usize, b: usize) -> usize {
+    (a..).step_by(a).find(|n| n % b == 0).unwrap()
+}
+
+/// A transfer on a communicator of [`MOST_RANKS`] at most, with gaps, in either order.
+fn case(smallest: usize) -> impl Strategy<Value = Case> {
+    let meshes = (1..=3_usize).prop_flat_map(|ndims| {
+        let half = MOST_RANKS / 2;
+        (mesh(ndims, half), mesh(ndims, half), Just(ndims))
+    });
+    let factors = prop::collection::vec(smallest..=3, 3);
+    let gaps = (0..=2_usize, 0..=2_usize, 0..=2_usize);
+    let types = 0..12_usize;
+    (meshes, factors, gaps, any::<bool>(), types).prop_map(
+        |((src, dst, ndims), factors, gaps, reversed, dtype)| {
+            let extent =
+                |dim: usize| least_common_multiple(src.shards(dim), dst.shards(dim)) * factors[dim];
+            let global: Vec<_> = (0..ndims).map(extent).collect();
+            let (first, second) = if reversed { (&dst, &src) } else { (&src, &dst) };
+            // Gaps as far as there is room for them.
+            let room = MOST_RANKS - first.size() - second.size();
+            let before = gaps.0.min(room);
+            let between = gaps.1.min(room - before);
+            let after = gaps.2.min(room - before - between);
+            let starts = (before, before + first.size() + between);
+            let starts = if reversed { (starts.1, starts.0) } else { starts };
+            let dtype = DataType::ALL[dtype];
+            Case {
+                ranks: before + first.size() + between + second.size() + after,
+                dtype: dtype.as_raw(),
+                element: dtype.size(),
+                src: src.side(starts.0, &global),
+                dst: dst.side(starts.1, &global),
+            }
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    /// Tiles are slices, and neither the sources nor a byte around the tiles change.
+    #[test]
+    fn a_reshard_slices_the_global_tensor(case in case(0)) {
+        ranks(case.ranks, |comm| case.run(comm));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 120, ..ProptestConfig::default() })]
+
+    /// A group does what its calls do one by one.
+    #[test]
+    fn a_group_does_what_single_calls_do(mut cases in prop::collection::vec(case(1), 1..6)) {
+        let count = cases.iter().map(|case| case.ranks).max().unwrap();
+        cases.push(cases[0].clone());
+        ranks(count, |comm| {
+            let rank = comm.rank();
+            let fresh = |case: &Case| case.buffers(rank, pattern);
+            let mut buffers: Vec<_> = cases.iter().map(fresh).collect();
+            group_start();
+            for (case, buffers) in cases.iter().zip(&mut buffers) {
+                ok(case.call(comm.as_raw(), buffers));
+                let untouched = |tile: &Tile| tile.data().iter().all(|&byte| byte == CANARY);
+                assert!(buffers.dst.as_ref().is_none_or(untouched), "executed while recording");
+            }
+            ok(group_end());
+            for (case, buffers) in cases.iter().zip(&buffers) {
+                case.check(rank, buffers);
+            }
+        });
+    }
+}

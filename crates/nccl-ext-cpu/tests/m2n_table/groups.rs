@@ -1,0 +1,403 @@
+//! M2N 2.6, 8.4: groups.
+
+use super::{Action, Call, Comm, Data, Handle, Row, Step, bad, ok, usage};
+
+fn nothing() -> Action {
+    Action::Reshard(|c| c.nothing())
+}
+
+fn valid() -> Action {
+    Action::Reshard(|_| ())
+}
+
+fn bad_rank() -> Action {
+    Action::Reshard(|c| c.src().ndims = 7)
+}
+
+fn bad_handle() -> Action {
+    Action::Reshard(|c| c.handle = Handle::Fake(0xdead))
+}
+
+fn no_tile() -> Action {
+    Action::Reshard(|c| c.src().data = Data::Null)
+}
+
+fn out_of_bounds() -> Action {
+    Action::Reshard(|c| {
+        c.dst().on(&[2], 1, &[0]);
+    })
+}
+
+/// Records entries, and ends with this error.
+fn fails(
+    id: &'static str,
+    name: &'static str,
+    entries: Vec<Action>,
+    words: &'static [&'static str],
+) -> Row {
+    let mut steps = vec![ok(Action::Start)];
+    steps.extend(entries.into_iter().map(ok));
+    steps.push(bad(Action::End, words));
+    Row::new(id, name, steps)
+}
+
+fn passes(id: &'static str, name: &'static str, entries: Vec<Action>) -> Row {
+    let mut steps = vec![ok(Action::Start)];
+    steps.extend(entries.into_iter().map(ok));
+    steps.push(ok(Action::End));
+    Row::new(id, name, steps).on_device()
+}
+
+fn without(step: Step, without: &'static [&'static str]) -> Step {
+    Step { without, ..step }
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    [nesting(), latched(), indices(), fused(), aliases()].into_iter().flatten().collect()
+}
+
+fn nesting() -> Vec<Row> {
+    vec![
+        Row::new("G01", "an end without a start", vec![usage(Action::End, &["group", "thread"])]),
+        Row::new("G02", "aborts without a start", vec![ok(Action::Abort), ok(Action::Abort)]),
+        Row::new("G03", "an empty group", vec![ok(Action::Start), ok(Action::End)]),
+        Row::new(
+            "G04",
+            "three levels",
+            vec![
+                ok(Action::Start),
+                ok(nothing()),
+                ok(Action::Start),
+                ok(nothing()),
+                ok(Action::Start),
+                ok(nothing()),
+                ok(Action::End),
+                ok(Action::End),
+                bad(Action::End, &["ncclM2nGroupEnd: entry 0 of 3 failed", "comm"]),
+                usage(Action::End, &["group"]),
+            ],
+        ),
+        fails("G05", "one entry", vec![nothing()], &["entry 0 of 1 failed", "ncclReshard", "comm"]),
+        Row::new(
+            "G06",
+            "nothing is followed before the end",
+            vec![
+                ok(Action::Start),
+                ok(Action::Reshard(|c| {
+                    (c.handle, c.comm, c.stream) = (Handle::Fake(7), Comm::Fake(8), 3)
+                })),
+                ok(Action::WithWindow(|c| (c.comm, c.stream) = (Comm::Fake(16), 1))),
+                ok(nothing()),
+                ok(Action::Abort),
+                usage(Action::End, &["group"]),
+            ],
+        ),
+        Row::new(
+            "4.3",
+            "an abort discards all levels",
+            vec![
+                ok(Action::Start),
+                ok(Action::Start),
+                ok(nothing()),
+                ok(Action::Abort),
+                usage(Action::End, &["group"]),
+            ],
+        ),
+        Row::new(
+            "4.3",
+            "a start after a failed group starts anew",
+            vec![
+                ok(Action::Start),
+                ok(nothing()),
+                bad(Action::End, &["entry 0 of 1"]),
+                ok(Action::Start),
+                ok(Action::End),
+            ],
+        ),
+    ]
+}
+
+fn latched() -> Vec<Row> {
+    let size = || Action::Reshard(|c| c.src().size = 3);
+    const SIZE: &[&str] = &["ncclM2n group", "source", "tensor", "descriptor"];
+    vec![
+        Row::new(
+            "G07",
+            "a short descriptor",
+            vec![
+                ok(Action::Start),
+                bad(size(), SIZE),
+                bad(valid(), SIZE),
+                ok(Action::Start),
+                ok(Action::End),
+                without(bad(Action::End, SIZE), &["entry"]),
+                usage(Action::End, &["group"]),
+            ],
+        ),
+        Row::new(
+            "2.6",
+            "versions and meshes",
+            vec![
+                ok(Action::Start),
+                bad(
+                    Action::Reshard(|c| c.dst().version = 1),
+                    &["destination", "tensor", "version", "1"],
+                ),
+                ok(Action::Abort),
+                ok(Action::Start),
+                bad(
+                    Action::Reshard(|c| c.src().mesh().size = 8),
+                    &["source", "mesh", "descriptor"],
+                ),
+                ok(Action::Abort),
+                ok(Action::Start),
+                bad(
+                    Action::Reshard(|c| c.dst().mesh().version = 3),
+                    &["destination", "mesh", "version"],
+                ),
+                ok(Action::Abort),
+            ],
+        ),
+        Row::new(
+            "2.6",
+            "the source before the destination",
+            vec![
+                ok(Action::Start),
+                bad(
+                    Action::Reshard(|c| {
+                        c.src().mesh().version = 3;
+                        c.dst().size = 3;
+                    }),
+                    &["source", "mesh"],
+                ),
+                ok(Action::Abort),
+            ],
+        ),
+        Row::new(
+            "2.6",
+            "everything else waits for the end",
+            vec![
+                ok(Action::Start),
+                ok(Action::Reshard(|c| c.src().mesh = None)),
+                ok(Action::Reshard(|c| c.src().shape = None)),
+                ok(Action::Reshard(|c| c.src().placements = None)),
+                ok(Action::Reshard(|c| c.src().mesh().ndims = 9)),
+                ok(Action::Reshard(|c| c.src().ndims = -4)),
+                bad(Action::End, &["ncclM2nGroupEnd: entry 0 of 5 failed", "src->mesh"]),
+            ],
+        ),
+    ]
+}
+
+fn indices() -> Vec<Row> {
+    vec![
+        fails(
+            "G08",
+            "the third",
+            vec![valid(), valid(), bad_rank()],
+            &["entry 2 of 3 failed", "src->ndims", "7"],
+        ),
+        fails(
+            "G09",
+            "the last is blamed for the handle",
+            vec![bad_handle(), bad_handle()],
+            &["entry 1 of 2 failed", "handle", "0xdead"],
+        ),
+        fails(
+            "G10",
+            "the first bucket is checked as a whole",
+            vec![valid(), bad_handle(), out_of_bounds()],
+            &["entry 2 of 3 failed", "dst mesh interval"],
+        ),
+        fails(
+            "G11",
+            "out of bounds",
+            vec![valid(), out_of_bounds()],
+            &["entry 1 of 2 failed", "dst mesh interval"],
+        ),
+        fails(
+            "G12",
+            "no source tile",
+            vec![no_tile(), valid()],
+            &["entry 0 of 2 failed", "src->dataPtr", "active source rank 0"],
+        ),
+        fails(
+            "G13",
+            "NULL is the legacy stream",
+            vec![Action::Reshard(|c| c.stream = 1), bad_rank()],
+            &["entry 1 of 2 failed", "src->ndims"],
+        )
+        // One by one its text would name the single call.
+        .ends_without(&["ncclReshard"]),
+        fails(
+            "G14",
+            "the per-thread stream is another",
+            vec![Action::Reshard(|c| c.stream = 2), bad_rank()],
+            &["entry 1 of 2 failed", "ncclReshard"],
+        )
+        .on_device(),
+        fails(
+            "2.6",
+            "tiles of an entry before bounds of the next",
+            vec![no_tile(), out_of_bounds()],
+            &["entry 0 of 2 failed", "src->dataPtr", "active source rank 0"],
+        ),
+        fails(
+            "2.6",
+            "bounds of an entry before tiles of the next",
+            vec![out_of_bounds(), no_tile()],
+            &["entry 0 of 2 failed", "dst mesh interval"],
+        ),
+        fails(
+            "2.6",
+            "descriptors of all before the handle",
+            vec![
+                bad_handle(),
+                Action::Reshard(|c| {
+                    c.handle = Handle::Fake(0xdead);
+                    c.src().ndims = 7;
+                }),
+            ],
+            &["entry 1 of 2 failed", "src->ndims"],
+        ),
+        fails(
+            "2.6",
+            "a NULL descriptor keeps its bucket from fusing",
+            vec![Action::Reshard(|c| c.stream = 0), Action::Reshard(|c| c.src = None)],
+            &["entry 1 of 2 failed", "ncclReshard"],
+        )
+        .on_device(),
+    ]
+}
+
+fn fused() -> Vec<Row> {
+    vec![
+        fails(
+            "G23",
+            "global shapes are compared",
+            vec![
+                valid(),
+                Action::Reshard(|c| {
+                    c.dst().shaped(&[5]);
+                }),
+            ],
+            &["entry 1 of 2 failed", "global shape", "dim 0"],
+        )
+        .on_device(),
+        fails(
+            "G24",
+            "not those of a lone entry",
+            vec![Action::Reshard(|c| {
+                c.dst().shaped(&[5]);
+            })],
+            &["entry 0 of 1 failed", "global shape", "dim 0"],
+        )
+        .unchecked(),
+        passes(
+            "G25",
+            "two topologies",
+            vec![
+                valid(),
+                Action::Reshard(|c| {
+                    c.src().on(&[1, 1], 0, &[0, -1]);
+                }),
+            ],
+        ),
+        passes(
+            "2.6",
+            "two shapes of one topology",
+            vec![
+                valid(),
+                Action::Reshard(|c| {
+                    c.shaped(&[2, 3]);
+                }),
+            ],
+        ),
+        passes(
+            "2.7",
+            "only empty tensors",
+            vec![Action::Reshard(|c| c.shaped(&[0])), Action::Reshard(|c| c.shaped(&[3, 0]))],
+        ),
+        fails(
+            "2.6",
+            "an empty tensor beside one that is not",
+            vec![valid(), Action::Reshard(|c| c.shaped(&[0]))],
+            &["entry 1 of 2 failed", "peer"],
+        )
+        .unchecked(),
+        fails(
+            "E40",
+            "a tile beyond the default buffer",
+            vec![
+                valid(),
+                Action::Reshard(|c| {
+                    c.shaped(&[(1 << 31) + 1]);
+                    // Beyond the tiles of the other entry.
+                    at(c, 8000, 8000);
+                }),
+            ],
+            &["entry 1 of 2 failed", "implicit default"],
+        )
+        .on_device(),
+    ]
+}
+
+fn at(c: &mut Call, src: usize, dst: usize) {
+    c.src().data = Data::Offset(src);
+    c.dst().data = Data::Offset(dst);
+}
+
+/// M2N 2.6, 9.
+fn aliases() -> Vec<Row> {
+    const OVERLAP: &[&str] = &["entry 1 of 2 failed", "entries 0 and 1", "overlapping buffers"];
+    let shared = || vec![Action::Reshard(|c| at(c, 0, 1000)), Action::Reshard(|c| at(c, 0, 2000))];
+    vec![
+        fails("G18", "one source of two entries", shared(), OVERLAP).on_device(),
+        passes("G19", "which is allowed one by one", shared()).under(&[("SPLIT_COMM", "1")]),
+        fails(
+            "G20",
+            "a destination that is another's source",
+            vec![Action::Reshard(|c| at(c, 0, 1000)), Action::Reshard(|c| at(c, 1003, 2000))],
+            OVERLAP,
+        )
+        .on_device(),
+        fails(
+            "G20",
+            "one destination of two entries",
+            vec![Action::Reshard(|c| at(c, 0, 1000)), Action::Reshard(|c| at(c, 500, 1000))],
+            OVERLAP,
+        )
+        .on_device(),
+        passes(
+            "G21",
+            "adjacent slices",
+            vec![Action::Reshard(|c| at(c, 0, 1000)), Action::Reshard(|c| at(c, 4, 1004))],
+        ),
+        passes(
+            "G22",
+            "overlap inside one entry",
+            vec![
+                Action::Reshard(|c| {
+                    at(c, 100, 100);
+                    c.dst().on(&[1], 0, &[-1]);
+                }),
+                Action::Reshard(|c| {
+                    at(c, 200, 300);
+                    c.dst().on(&[1], 0, &[-1]);
+                }),
+            ],
+        )
+        .ranks(1),
+        fails(
+            "2.6",
+            "the later of the two is named",
+            vec![
+                Action::Reshard(|c| at(c, 500, 1000)),
+                Action::Reshard(|c| at(c, 0, 2000)),
+                Action::Reshard(|c| at(c, 498, 3000)),
+            ],
+            &["entry 2 of 3 failed", "entries 0 and 2"],
+        )
+        .on_device(),
+    ]
+}

@@ -1,0 +1,539 @@
+//! Groups: reshards that are recorded and then issued together.
+
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use nccl_ext_core::device::DeviceScope;
+use nccl_ext_core::{Comm, Error, Result, Stream};
+
+use crate::agreement::{self, Intent};
+use crate::config::Agreement;
+use crate::dist_tensor::{Descriptor, DistTensor, DistTensorMut, Side};
+use crate::layout::Layout;
+use crate::member::Member;
+use crate::native::Library;
+use crate::plan::{Conditions, Grouping, Plan, fusion, layout_words};
+use crate::reshard::{check_layouts, check_memory};
+use crate::rules::{self, call, group};
+use crate::runtime::Runtime;
+use crate::settings::CopyAlgorithm;
+use crate::window::Window;
+
+thread_local! {
+    /// Whether this thread records a group: the library's group is the thread's.
+    static RECORDING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The library would record a call made here without anybody keeping its memory, abort all groups
+/// at once, or refuse.
+pub(crate) fn refuse_inside(what: &'static str) -> Result<()> {
+    if !RECORDING.get() {
+        return Ok(());
+    }
+    Err(Error::Busy {
+        what,
+        reason: "this thread records a group; use the group's own methods, or end it first".into(),
+    })
+}
+
+/// Records reshards; given to the function that [`Runtime::group`] calls.
+///
+/// It stays on its thread, since the library's group is the thread's.
+pub struct Group<'env> {
+    runtime: &'env Runtime,
+    entries: Vec<Entry<'env>>,
+    /// The first error that every rank gets.
+    failed: Option<Error>,
+    open: bool,
+    thread: PhantomData<*const ()>,
+}
+
+/// One recorded reshard.
+struct Entry<'env> {
+    runtime: &'env Runtime,
+    member: Arc<Member>,
+    layouts: (Layout, Layout),
+    /// The memory that it uses on this rank: source and destination.
+    tiles: [Option<Range<usize>>; 2],
+    stream: usize,
+    /// The error that this rank alone has with it.
+    failed: Option<Error>,
+}
+
+impl Entry<'_> {
+    /// What the library fuses has this in common: handle, communicator and stream, where the
+    /// default stream has two names (M2N 4.3).
+    fn bucket(&self) -> (usize, usize, usize) {
+        let stream = if self.stream == LEGACY_STREAM { 0 } else { self.stream };
+        (self.runtime.handle.addr(), self.member.comm.as_raw().addr(), stream)
+    }
+}
+
+/// `cudaStreamLegacy`, which NULL means too.
+const LEGACY_STREAM: usize = 1;
+
+impl Runtime {
+    /// Records the reshards that `record` makes through the [`Group`] and issues them together
+    /// when it returns. Every rank of a communicator records the same ones on it, in the same
+    /// order; entries on different communicators are issued in the order of their first ones.
+    ///
+    /// Entries of one communicator and stream, and of one topology, become one submission: they
+    /// run in no particular order and share no memory. The tiles are borrowed until this returns.
+    ///
+    /// # Errors
+    /// What `record` returns. Else [`Error::Entry`] for the first entry that is wrong: nothing of
+    /// the group is issued, and every rank gets it, or, where an entry is wrong on one rank alone,
+    /// [`Error::PeerFailed`] as far as ranks compare ([`Agreement`]). [`Error::DigestMismatch`]
+    /// when ranks recorded different things, [`Error::Busy`] inside another group, and what the
+    /// library reports; the runtimes are [`Error::Poisoned`] afterwards.
+    ///
+    /// A panic, or an error of `record`, aborts the group; peers are told where the backend can.
+    #[doc(alias = "ncclM2nGroupStart")]
+    #[doc(alias = "ncclM2nGroupEnd")]
+    #[doc(alias = "ncclM2nGroupAbort")]
+    pub fn group<'env, T>(
+        &'env self,
+        record: impl FnOnce(&mut Group<'env>) -> Result<T>,
+    ) -> Result<T> {
+        let mut group = Group::start(self)?;
+        let value = record(&mut group).inspect_err(|error| group.abandon(error))?;
+        group.finish()?;
+        Ok(value)
+    }
+}
+
+impl<'env> Group<'env> {
+    fn start(runtime: &'env Runtime) -> Result<Self> {
+        refuse_inside("another group")?;
+        runtime.usable()?;
+        let Library { api, .. } = runtime.library;
+        // SAFETY: no arguments.
+        unsafe { runtime.library.call("ncclM2nGroupStart", api.ncclM2nGroupStart, ())? };
+        RECORDING.set(true);
+        let (entries, failed) = (Vec::new(), None);
+        Ok(Self { runtime, entries, failed, open: true, thread: PhantomData })
+    }
+
+    /// Records a reshard on the group's runtime. The tiles are borrowed until the group has been
+    /// issued.
+    ///
+    /// # Errors
+    /// [`Error::Entry`] when a rule of the call is broken that every rank checks; the group then
+    /// fails with it. Errors that this rank alone has, such as missing memory, come from the
+    /// group: the other ranks record all entries too.
+    pub fn reshard(
+        &mut self,
+        comm: &Comm,
+        source: DistTensor<'env>,
+        destination: DistTensorMut<'env>,
+        stream: Stream<'env>,
+    ) -> Result<()> {
+        self.add(self.runtime, comm, source.side(), destination.side(), None, stream)
+    }
+
+    /// As [`reshard`](Self::reshard), with a window that the library may use one day.
+    ///
+    /// # Errors
+    /// As [`reshard`](Self::reshard).
+    pub fn reshard_with_window(
+        &mut self,
+        comm: &Comm,
+        window: Window<'env>,
+        source: DistTensor<'env>,
+        destination: DistTensorMut<'env>,
+        stream: Stream<'env>,
+    ) -> Result<()> {
+        self.add(self.runtime, comm, source.side(), destination.side(), Some(window), stream)
+    }
+
+    /// As [`reshard`](Self::reshard), on another runtime of the same backend.
+    ///
+    /// # Errors
+    /// As [`reshard`](Self::reshard), and [`Error::Busy`] for one of another backend.
+    pub fn reshard_on(
+        &mut self,
+        runtime: &'env Runtime,
+        comm: &Comm,
+        source: DistTensor<'env>,
+        destination: DistTensorMut<'env>,
+        stream: Stream<'env>,
+    ) -> Result<()> {
+        if runtime.backend() != self.runtime.backend() {
+            return Err(Error::Busy {
+                what: "the group",
+                reason: "it records for the library of one backend".into(),
+            });
+        }
+        self.add(runtime, comm, source.side(), destination.side(), None, stream)
+    }
+
+    fn add(
+        &mut self,
+        runtime: &'env Runtime,
+        comm: &Comm,
+        source: &Side,
+        destination: &Side,
+        window: Option<Window<'env>>,
+        stream: Stream<'env>,
+    ) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let index = self.entries.len();
+        let entry = |error: Error| Error::Entry { index, error: Arc::new(error) };
+        let recorded = self.record(runtime, comm, source, destination, window, stream);
+        recorded.map_err(entry).inspect_err(|error| self.failed = Some(error.clone()))
+    }
+
+    fn record(
+        &mut self,
+        runtime: &'env Runtime,
+        comm: &Comm,
+        source: &Side,
+        destination: &Side,
+        window: Option<Window<'env>>,
+        stream: Stream<'env>,
+    ) -> Result<()> {
+        runtime.usable()?;
+        let facts = group::Facts::recording(self.entries.len());
+        rules::check(group::RULES, |broken| broken(&facts))?;
+        let member = runtime.member(comm)?;
+        member.in_step()?;
+        check_layouts(&member, &source.layout, &destination.layout)?;
+        let failed = check_memory(&member, source, destination, stream).err();
+        let rank = comm.rank();
+        let tiles = [source, destination].map(|side| {
+            let start = side.tile_of(rank)?.ptr.addr();
+            Some(start..start + side.layout.local_bytes()).filter(|range| !range.is_empty())
+        });
+        if failed.is_none() {
+            record_native(runtime, comm, source, destination, window, stream)
+                .inspect_err(|error| runtime.poison(error))?;
+        }
+        self.entries.push(Entry {
+            runtime,
+            member,
+            layouts: (source.layout, destination.layout),
+            tiles,
+            stream: stream.as_raw().addr(),
+            failed,
+        });
+        Ok(())
+    }
+
+    /// Gives the recorded entries up before they are issued.
+    fn abort(&mut self) {
+        if !std::mem::take(&mut self.open) {
+            return;
+        }
+        RECORDING.set(false);
+        let library = self.runtime.library;
+        // SAFETY: no arguments. It ends this thread's group, which nobody else has a part in.
+        let aborted =
+            unsafe { library.call("ncclM2nGroupAbort", library.api.ncclM2nGroupAbort, ()) };
+        if let Err(error) = aborted {
+            tracing::error!(%error, "an M2N group was not aborted");
+        }
+    }
+
+    /// The recording function failed. Its peers do not, unless it passed on an error that every
+    /// rank gets.
+    fn abandon(&mut self, error: &Error) {
+        self.abort();
+        let passed_on = self.failed.as_ref().is_some_and(|failed| {
+            failed.scope() == nccl_ext_core::Scope::Uniform && same(failed, error)
+        });
+        if !passed_on {
+            self.lose(error);
+        }
+    }
+
+    fn lose(&self, error: &Error) {
+        self.members().iter().for_each(|member| member.lose(error));
+    }
+
+    /// The communicators, in the order of their first entries.
+    fn members(&self) -> Vec<&Member> {
+        let mut members: Vec<&Member> = Vec::new();
+        for entry in &self.entries {
+            if !members.iter().any(|member| std::ptr::eq(*member, &*entry.member)) {
+                members.push(&entry.member);
+            }
+        }
+        members
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if let Some(error) = self.failed.take() {
+            // The recording function kept it to itself.
+            self.abandon(&error);
+            return Err(error);
+        }
+        self.check_fused().inspect_err(|_| self.abort())?;
+        let failed = self.own_failure();
+        self.compare(failed.as_ref()).inspect_err(|_| self.abort())?;
+        if let Some(error) = failed {
+            // Without an exchange the peers do not know.
+            self.abort();
+            self.lose(&error);
+            return Err(error);
+        }
+        self.issue()
+    }
+
+    /// What fusing adds to the rules of single calls; every rank finds the same.
+    fn check_fused(&self) -> Result<()> {
+        for (_, indices) in self.buckets() {
+            let Some(first) = indices.first().and_then(|first| self.entries.get(*first)) else {
+                continue;
+            };
+            let conditions = first.member.conditions;
+            if !fuses(&conditions, indices.len()) {
+                continue;
+            }
+            let layouts: Vec<_> = indices.iter().map(|i| self.entries[*i].layouts).collect();
+            let bins = fusion::bins(&layouts, &conditions.settings.buckets);
+            for bin in &bins {
+                let alone = bin.entries.len() == 1;
+                let grouping = if alone { Grouping::Only } else { Grouping::Fused };
+                let conditions = conditions.grouping(grouping);
+                let head = bin.entries.first().map(|head| (*head, is_empty(&layouts[*head])));
+                for entry in &bin.entries {
+                    let (source, destination) = &layouts[*entry];
+                    let plan = Plan::unchecked(source, destination, &conditions);
+                    let empty = is_empty(&layouts[*entry]);
+                    let first = head.map(|(head, empty)| (indices[head], empty));
+                    let facts = group::Facts::fused(empty, first);
+                    rules::check(group::RULES, |broken| broken(&facts))
+                        .and_then(|()| {
+                            let facts = call::Facts { plan: &plan };
+                            rules::check(call::LIMITS, |broken| broken(&facts))
+                        })
+                        .map_err(|error| Error::Entry {
+                            index: indices[*entry],
+                            error: Arc::new(error),
+                        })?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Entries by what the library fuses, in the order of their first ones.
+    fn buckets(&self) -> Vec<((usize, usize, usize), Vec<usize>)> {
+        let mut buckets: Vec<((usize, usize, usize), Vec<usize>)> = Vec::new();
+        for (i, entry) in self.entries.iter().enumerate() {
+            let key = entry.bucket();
+            match buckets.iter_mut().find(|(other, _)| *other == key) {
+                Some((_, indices)) => indices.push(i),
+                None => buckets.push((key, vec![i])),
+            }
+        }
+        buckets
+    }
+
+    /// The first entry that this rank alone has something against.
+    fn own_failure(&self) -> Option<Error> {
+        let failed = self.entries.iter().enumerate().find_map(|(i, entry)| {
+            entry.failed.as_ref().map(|error| (i, error.clone()))
+        });
+        let (index, error) = match (failed, self.alias()) {
+            (Some(a), Some(b)) => if a.0 <= b.0 { a } else { b },
+            (a, b) => a.or(b)?,
+        };
+        Some(Error::Entry { index, error: Arc::new(error) })
+    }
+
+    /// Memory that two entries share. Two sources may, where nothing is fused.
+    fn alias(&self) -> Option<(usize, Error)> {
+        let mut uses: Vec<(&Range<usize>, usize, bool)> = Vec::new();
+        for (i, entry) in self.entries.iter().enumerate() {
+            let [source, destination] = &entry.tiles;
+            uses.extend(source.iter().map(|range| (range, i, false)));
+            uses.extend(destination.iter().map(|range| (range, i, true)));
+        }
+        uses.sort_unstable_by_key(|(range, index, _)| (range.start, *index));
+        let mut worst: Option<(usize, usize, Range<usize>)> = None;
+        for (at, (range, i, written)) in uses.iter().enumerate() {
+            let later = uses[at + 1..].iter().take_while(|(other, ..)| other.start < range.end);
+            for (other, j, also_written) in later {
+                let shared = other.start..other.end.min(range.end);
+                if i != j && (*written || *also_written || self.fused_together(*i, *j)) {
+                    let (low, high) = ((*i).min(*j), (*i).max(*j));
+                    if worst.as_ref().is_none_or(|(_, worst, _)| high < *worst) {
+                        worst = Some((low, high, shared));
+                    }
+                }
+            }
+        }
+        let (low, high, shared) = worst?;
+        let error = group::ALIAS.broken(rules::Violation {
+            expected: "memory of its own".into(),
+            found: format!("{} byte(s) at {:#x} of entry {low}", shared.len(), shared.start),
+        });
+        Some((high, error))
+    }
+
+    fn fused_together(&self, i: usize, j: usize) -> bool {
+        let (Some(a), Some(b)) = (self.entries.get(i), self.entries.get(j)) else { return false };
+        a.bucket() == b.bucket() && fuses(&a.member.conditions, 2)
+    }
+
+    /// Ranks compare, one communicator after the other.
+    fn compare(&self, failed: Option<&Error>) -> Result<()> {
+        for member in self.members() {
+            let own = || self.entries.iter().filter(|entry| std::ptr::eq(&*entry.member, member));
+            let mut hasher = member.hasher();
+            own().for_each(|entry| {
+                hasher.words(&layout_words(&entry.layouts.0));
+                hasher.words(&layout_words(&entry.layouts.1));
+            });
+            // A group of one is not the call alone.
+            hasher.word(0);
+            let digest = hasher.finish();
+            let compares = own().any(|entry| match entry.runtime.agreement {
+                Agreement::Off => false,
+                Agreement::PerShape => !member.knows(digest),
+                Agreement::EveryCall => true,
+            });
+            if compares {
+                let calls: Vec<_> = own().map(|entry| entry.layouts).collect();
+                let intent = Intent { digest, calls: &calls, failed };
+                let verdict = agreement::reach(member, &intent);
+                let verdict = verdict.inspect_err(|error| member.lose(error)).and_then(|v| v);
+                verdict.inspect_err(|error| self.lose_others(member, error))?;
+                member.learn(digest);
+            }
+        }
+        Ok(())
+    }
+
+    /// Ranks of other communicators do not know of a verdict on this one.
+    fn lose_others(&self, decided: &Member, error: &Error) {
+        let others = self.members().into_iter().filter(|member| !std::ptr::eq(*member, decided));
+        others.for_each(|member| member.lose(error));
+    }
+
+    fn issue(&mut self) -> Result<()> {
+        let scopes = self.activate().inspect_err(|error| {
+            self.abort();
+            self.lose(error);
+        })?;
+        // The library's group ends with the call, whatever comes of it.
+        self.open = false;
+        RECORDING.set(false);
+        let result = self.end_native();
+        drop(scopes);
+        if let Err(error) = &result {
+            self.runtime.poison(error);
+            self.entries.iter().for_each(|entry| entry.runtime.poison(error));
+            self.lose(error);
+        }
+        result
+    }
+
+    /// The devices of all communicators, nested, so that the outermost that changes anything
+    /// restores the caller's: the library leaves its last one current.
+    fn activate(&self) -> Result<Scopes> {
+        let scopes = self.members().into_iter().map(|member| member.comm.activate());
+        scopes.collect::<Result<Vec<_>>>().map(Scopes)
+    }
+
+    fn end_native(&self) -> Result<()> {
+        let Runtime { library, epoch, .. } = self.runtime;
+        let members = self.members();
+        let tickets: Vec<_> = members.iter().map(|member| member.ticket()).collect();
+        let _pass = (epoch.has_caches() && !tickets.is_empty()).then(|| epoch.gate.enter(&tickets));
+        // In one order on all threads, as two groups may share communicators.
+        let mut comms: Vec<&Comm> = members.iter().map(|member| &member.comm).collect();
+        comms.sort_unstable_by_key(|comm| comm.as_raw().addr());
+        let _calls: Vec<_> = comms.iter().map(|comm| comm.lock()).collect();
+        // SAFETY: this thread's group, recorded above; the communicators live, and the tiles are
+        // borrowed for longer than this call and stay valid until enqueued work is done.
+        unsafe { library.call("ncclM2nGroupEnd", library.api.ncclM2nGroupEnd, ()) }
+    }
+}
+
+/// Scopes that are left in the reverse order.
+struct Scopes(Vec<DeviceScope>);
+
+impl Drop for Scopes {
+    fn drop(&mut self) {
+        while self.0.pop().is_some() {}
+    }
+}
+
+/// # Errors
+/// What the library reports while it records.
+fn record_native(
+    runtime: &Runtime,
+    comm: &Comm,
+    source: &Side,
+    destination: &Side,
+    window: Option<Window<'_>>,
+    stream: Stream<'_>,
+) -> Result<()> {
+    let mut from = Descriptor::new(source, comm.rank());
+    let mut to = Descriptor::new(destination, comm.rank());
+    let (library, raw, stream) = (runtime.library, comm.as_raw(), stream.as_raw());
+    // SAFETY: recording copies the descriptors and touches nothing else (M2N 1.6). What it keeps,
+    // handle, communicator, tiles and stream, is borrowed or held until the group has ended.
+    unsafe {
+        let (from, to) = (from.bind(), to.bind());
+        match window {
+            None => {
+                let arguments = (runtime.handle, raw, from, to, stream);
+                library.call("ncclReshard", library.api.ncclReshard, arguments)
+            }
+            Some(window) => {
+                let arguments = (runtime.handle, raw, window.as_raw(), from, to, stream);
+                let function = library.api.ncclReshardWithWindow;
+                library.call("ncclReshardWithWindow", function, arguments)
+            }
+        }
+    }
+}
+
+/// Whether the library fuses so many entries of one bucket (M2N 2.6).
+fn fuses(conditions: &Conditions, entries: usize) -> bool {
+    let settings = &conditions.settings;
+    let pack = settings.copy_algorithm == CopyAlgorithm::Pack;
+    pack && settings.split_comm != Some(true) && (2..=group::MOST_ENTRIES).contains(&entries)
+}
+
+fn is_empty((source, _): &(Layout, Layout)) -> bool {
+    source.local_shape().is_empty()
+}
+
+/// Whether the recording function passed on the group's own error.
+fn same(a: &Error, b: &Error) -> bool {
+    match (a, b) {
+        (Error::Entry { index: i, error: a }, Error::Entry { index: j, error: b }) => {
+            i == j && Arc::ptr_eq(a, b)
+        }
+        _ => false,
+    }
+}
+
+impl Drop for Group<'_> {
+    fn drop(&mut self) {
+        if self.open {
+            // The recording function panicked.
+            self.abort();
+            let reason = "a panic while its group was recorded".into();
+            self.lose(&Error::RankGone { reason });
+        }
+    }
+}
+
+impl fmt::Debug for Group<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group")
+            .field("entries", &self.entries.len())
+            .field("failed", &self.failed)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,65 @@
+//! Rules that one rank alone can check: its memory and its stream (M2N 2.1 #28d to #32, 2.7).
+
+use nccl_ext_core::{DataType, RawBuffer, Scope};
+
+use super::{RuleInfo, rules};
+use crate::layout::Layout;
+
+/// What the rules of a rank's memory look at: one side.
+pub(crate) struct Facts<'a> {
+    pub(crate) layout: &'a Layout,
+    pub(crate) buffer: Option<&'a RawBuffer>,
+    pub(crate) rank: usize,
+    pub(crate) is_source: bool,
+}
+
+impl Facts<'_> {
+    fn active(&self) -> bool {
+        self.layout.contains(self.rank)
+    }
+
+    fn missing(&self) -> bool {
+        self.active() && self.buffer.is_none_or(|buffer| buffer.ptr.is_null())
+    }
+
+    fn bytes(&self) -> usize {
+        self.buffer.map_or(0, |buffer| buffer.bytes)
+    }
+
+    /// Bytes may be passed for types that Rust has no name for.
+    fn type_fits(&self) -> bool {
+        let Some(buffer) = self.buffer else { return true };
+        let ours = self.layout.data_type();
+        buffer.data_type == ours || (buffer.data_type == DataType::Uint8 && ours.size() == 1)
+    }
+}
+
+rules! {
+    /// Checked for both sides on every rank.
+    RULES over Facts {
+        "local.source-memory" on "source": "a rank of the source mesh passes its tile"
+            ("M2N 2.1 #28d", Local)
+            |f| f.is_source && f.missing()
+                => (format!("memory on rank {}", f.rank), "none");
+        "local.destination-memory" on "destination":
+            "a rank of the destination mesh passes its tile" ("M2N 2.1 #28e", Local)
+            |f| !f.is_source && f.missing()
+                => (format!("memory on rank {}", f.rank), "none");
+        "local.data-type" on "data_type": "memory has the layout's element type"
+            ("M2N 1.5", Local)
+            |f| f.active() && !f.type_fits()
+                => (f.layout.data_type(), f.buffer.map_or(DataType::Uint8, |b| b.data_type));
+        "local.bytes" on "local_shape": "a tile lies inside its memory" ("M2N 2.7", Local)
+            |f| f.active() && f.bytes() < f.layout.local_bytes()
+                => (format!("at least {} bytes", f.layout.local_bytes()), f.bytes());
+    }
+}
+
+/// The library refuses it too, on the rank that captures.
+pub(crate) const CAPTURE: RuleInfo = RuleInfo {
+    name: "local.capture",
+    argument: "stream",
+    rule: "reshards are not captured into graphs",
+    source: "M2N 2.1 #32",
+    scope: Scope::Local,
+};

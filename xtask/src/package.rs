@@ -1,0 +1,238 @@
+//! `cargo xtask package`: what users get, an archive with libraries and tool, and `.crate` files.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail, ensure};
+use xshell::{Shell, cmd};
+
+use crate::arch::Arch;
+use crate::manifest::{self, Entry, Manifest};
+use crate::source::Source;
+use crate::{archive, checkout, folder, notices, stage, trial, verify, write};
+
+/// Makes the lack of the vendor's libraries an error.
+pub(crate) const REQUIRE: &str = "NCCL_EXTENSIONS_REQUIRE_NATIVE_LIBS";
+
+const PROGRAM: &str = "nccl-ext";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where the native libraries come from, as for stage-native.
+    #[arg(long, value_name = "SOURCE", default_value = crate::ci::NATIVE)]
+    from: Source,
+    /// CUDA majors that the archive holds [default: as for stage-native].
+    #[arg(long, value_name = "MAJORS", value_delimiter = ',')]
+    cuda: Vec<u32>,
+    /// Leave NCCL out: users bring their own.
+    #[arg(long)]
+    without_nccl: bool,
+    /// Folder for the products [default: target/package].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
+pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
+    refuse_to_skip()?;
+    let arch = Arch::host()?;
+    sh.change_dir(root);
+    let time = checkout::time(sh)?;
+    let scratch = sh.create_temp_dir().context("no folder for temporary files")?;
+    let copy = scratch.path().join("checkout");
+    println!("package: copying the checkout to {}", copy.display());
+    checkout::copy(sh, root, &copy)?;
+    sh.change_dir(&copy);
+    let native = stage::Args {
+        from: absolute(&args.from, root),
+        with_nccl: !args.without_nccl,
+        prefix: Some(copy.join("native")),
+        cuda: args.cuda.clone(),
+        arch: Some(arch),
+    };
+    stage::run(&native, sh, &copy)?;
+
+    let target = scratch.path().join("target");
+    let build = Build { sh, copy: &copy, target: &target };
+    let program = build.program()?;
+    let crates = build.crates()?;
+
+    let out = scratch.path().join("out");
+    write::folder(&out)?;
+    let name = format!("nccl-extensions-{}-linux-{}", env!("CARGO_PKG_VERSION"), arch.name());
+    let tree = scratch.path().join(&name);
+    assemble(sh, &copy, &program, arch, &tree)?;
+    let packed = out.join(name.clone() + archive::EXTENSION);
+    println!("package: packing {}", packed.file_name().unwrap_or_default().display());
+    archive::pack(&tree, &name, time, &packed)?;
+    for file in crates {
+        let to = out.join(file.file_name().unwrap_or_default());
+        std::fs::copy(&file, &to).map_err(|error| write::unwritable(&to, &error))?;
+    }
+    check(sh, &out)?;
+    trial::run(sh, &packed, scratch.path())?;
+    sums(&out)?;
+    let to = args.out.clone().unwrap_or_else(|| root.join("target/package"));
+    publish(&out, &root.join(to))
+}
+
+/// A package without libraries is none, so the variable that allows it is a contradiction.
+fn refuse_to_skip() -> Result<()> {
+    match std::env::var(REQUIRE).as_deref() {
+        Err(_) | Ok("" | "1") => Ok(()),
+        Ok(other) => bail!(
+            "{REQUIRE}={other}: a package holds the native libraries, so they are required; unset \
+             the variable, or set it to 1"
+        ),
+    }
+}
+
+/// Paths of the command line are meant from where it was given, not from the copy.
+fn absolute(source: &Source, root: &Path) -> Source {
+    let here = std::env::current_dir().unwrap_or_else(|_| root.to_owned());
+    match source {
+        Source::Wheel(path) => Source::Wheel(here.join(path)),
+        Source::Build(path) => Source::Build(here.join(path)),
+        Source::Tree(path) => Source::Tree(here.join(path)),
+        Source::Pypi(version) => Source::Pypi(version.clone()),
+    }
+}
+
+/// Cargo in the copy.
+struct Build<'a> {
+    sh: &'a Shell,
+    copy: &'a Path,
+    target: &'a Path,
+}
+
+impl Build<'_> {
+    /// The command line tool, the same bytes wherever the copy lies.
+    fn program(&self) -> Result<PathBuf> {
+        println!("package: cargo build --release -p {PROGRAM}");
+        let home = std::env::var_os("CARGO_HOME")
+            .map(PathBuf::from)
+            .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
+        let mut flags = vec![format!("--remap-path-prefix={}=/source", self.copy.display())];
+        flags.push(format!("--remap-path-prefix={}=/target", self.target.display()));
+        flags.extend(home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())));
+        cmd!(self.sh, "cargo build --release --locked --package {PROGRAM}")
+            .env("CARGO_TARGET_DIR", self.target)
+            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
+            .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
+            .env(REQUIRE, "1")
+            .env("NCCL_EXTENSIONS_NATIVE_DIR", self.copy.join("native"))
+            .quiet()
+            .run()
+            .context("building the command line tool")?;
+        Ok(self.target.join("release").join(PROGRAM))
+    }
+
+    /// A `.crate` file of every crate that is published. Cargo builds each from its own source.
+    fn crates(&self) -> Result<Vec<PathBuf>> {
+        println!("package: cargo package --workspace");
+        let private = self.private()?;
+        let exclude: Vec<String> = private.iter().map(|name| format!("--exclude={name}")).collect();
+        cmd!(self.sh, "cargo package --workspace --locked {exclude...}")
+            .env("CARGO_TARGET_DIR", self.target)
+            .env(REQUIRE, "1")
+            .env("NCCL_EXTENSIONS_NATIVE_DIR", self.copy.join("native"))
+            .quiet()
+            .run()
+            .context("packaging the crates")?;
+        let mut crates: Vec<PathBuf> = std::fs::read_dir(self.target.join("package"))?
+            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
+            .filter(|path| path.extension().is_some_and(|extension| extension == "crate"))
+            .collect();
+        crates.sort();
+        ensure!(!crates.is_empty(), "cargo package left no .crate file");
+        Ok(crates)
+    }
+
+    /// Members of the workspace that are not published.
+    fn private(&self) -> Result<Vec<String>> {
+        let text = cmd!(self.sh, "cargo metadata --format-version 1 --no-deps --locked")
+            .quiet()
+            .read()
+            .context("cargo metadata")?;
+        let metadata: serde_json::Value = serde_json::from_str(&text)?;
+        let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
+        let private =
+            packages.iter().filter(|p| p["publish"].as_array().is_some_and(Vec::is_empty));
+        Ok(private.filter_map(|p| p["name"].as_str().map(str::to_owned)).collect())
+    }
+}
+
+/// Lays out what the archive holds, and lists it in the manifest.
+fn assemble(sh: &Shell, copy: &Path, program: &Path, arch: Arch, tree: &Path) -> Result<()> {
+    write::folder(tree)?;
+    let staged = Manifest::read(&copy.join("native"))?;
+    for file in &staged.files {
+        let (from, to) = (copy.join("native").join(&file.path), tree.join(&file.path));
+        to.parent().map_or(Ok(()), write::folder)?;
+        // The copy is not used any more, and the libraries are large.
+        std::fs::rename(&from, &to).map_err(|error| write::unwritable(&to, &error))?;
+    }
+    let tool = std::fs::read(program).with_context(|| format!("{}", program.display()))?;
+    write::file(&tree.join(archive::PROGRAM), &tool)?;
+    for file in ["LICENSE", "README.md", "CHANGELOG.md"] {
+        if let Ok(text) = std::fs::read(copy.join(file)) {
+            write::file(&tree.join(file), &text)?;
+        }
+    }
+    notices::write(sh, PROGRAM, &format!("{}-unknown-linux-gnu", arch.name()), tree)?;
+
+    let mut all = Vec::new();
+    folder::walk(tree, Path::new(""), &mut all);
+    let mut files = staged.files.clone();
+    let source = format!("nccl-ext-rs {}", env!("CARGO_PKG_VERSION"));
+    for path in all {
+        if !staged.files.iter().any(|file| file.path == path) {
+            files.push(Entry::describe(tree, &path, &source)?);
+        }
+    }
+    Manifest::new(arch, &staged.cuda, files).save(tree)
+}
+
+/// Every product, as its user would verify it.
+fn check(sh: &Shell, out: &Path) -> Result<()> {
+    for path in products(out)? {
+        let report = verify::report(&path, sh)?;
+        let name = path.file_name().unwrap_or_default().display();
+        let problems: Vec<String> =
+            report.problems.iter().map(|p| format!("{}: {}", p.file, p.message)).collect();
+        ensure!(problems.is_empty(), "{name} is not good: {}", problems.join("; "));
+        println!("package: {name} is good");
+    }
+    Ok(())
+}
+
+fn products(out: &Path) -> Result<Vec<PathBuf>> {
+    let entries = std::fs::read_dir(out).with_context(|| format!("{}", out.display()))?;
+    let mut products: Vec<PathBuf> = entries.filter_map(|e| e.ok().map(|e| e.path())).collect();
+    products.sort();
+    Ok(products)
+}
+
+/// `SHA256SUMS`, as `sha256sum --check` reads it.
+fn sums(out: &Path) -> Result<()> {
+    let mut text = String::new();
+    for path in products(out)? {
+        let (_, sha256) = manifest::digest(&path)?;
+        text += &format!("{sha256}  {}\n", path.file_name().unwrap_or_default().display());
+    }
+    write::file(&out.join("SHA256SUMS"), text.as_bytes())
+}
+
+/// Copies the products to where they were asked for; the sums, which name them all, last.
+fn publish(out: &Path, to: &Path) -> Result<()> {
+    write::folder(to)?;
+    let mut products = products(out)?;
+    products.sort_by_key(|path| path.ends_with("SHA256SUMS"));
+    for path in products {
+        let to = to.join(path.file_name().unwrap_or_default());
+        let size = path.metadata()?.len();
+        let mut from = std::fs::File::open(&path)?;
+        write::copy(&mut from, size, &to, || format!("{}: cannot be read", path.display()))?;
+        println!("package: {} ({} KiB)", to.display(), size.div_ceil(1024));
+    }
+    Ok(())
+}
