@@ -5,18 +5,14 @@
 
 use nccl_ext_core::{Buffer, Comm, Error, Result, Scope, Stream};
 
-use crate::config::GroupConfig;
-use crate::rules::group::Environment;
+use crate::rules::group::{Facts, strtoul};
 
-const FIELDS: usize = 17;
+const FIELDS: usize = 25;
 
 /// Everything that must be equal, by name. `compiles`: whether this rank could compile kernels.
-fn fields(
-    config: &GroupConfig,
-    environment: &Environment,
-    compiles: bool,
-) -> [(&'static str, u64); FIELDS] {
-    let chunk = std::env::var("NCCL_EP_TOKENS_PER_CHUNK");
+fn fields(facts: &Facts<'_>, compiles: bool) -> [(&'static str, u64); FIELDS] {
+    let Facts { config, environment, .. } = facts;
+    let number = |name| strtoul(&std::env::var(name).unwrap_or_default());
     [
         ("algorithm", config.algorithm as u64),
         ("num_experts", config.num_experts.into()),
@@ -30,22 +26,25 @@ fn fields(
         ("zero_copy", config.zero_copy as u64),
         ("overflow_policy", config.overflow_policy as u64),
         ("num_topk", config.num_topk.into()),
+        ("num_channels", config.num_channels.into()),
+        ("timeout_ns", config.timeout_ns),
+        ("SMs of the device", facts.device_sms),
+        ("ranks of a load/store team", facts.lsa),
         ("NCCL_EP_COMM_SMS", environment.comm_sms.unwrap_or(0)),
         ("NCCL_EP_HT_EM_LOCAL_DUP", environment.local_dup.into()),
         ("NCCL_EP_HT_EM_NVLINK_DUP", environment.nvlink_dup.into()),
-        ("NCCL_EP_TOKENS_PER_CHUNK", chunk.ok().and_then(|n| n.parse().ok()).unwrap_or(0)),
+        ("NCCL_EP_DISABLE_GUARD", environment.no_guard.into()),
+        ("NCCL_EP_TOKENS_PER_CHUNK", number("NCCL_EP_TOKENS_PER_CHUNK")),
+        ("NCCL_EP_TIMEOUT_MS", number("NCCL_EP_TIMEOUT_MS")),
+        ("NCCL_EP_SHUFFLE_SMS", number("NCCL_EP_SHUFFLE_SMS")),
+        ("NCCL_EP_PREPROCESS_NUM_SMS", number("NCCL_EP_PREPROCESS_NUM_SMS")),
         ("what the run-time compiler needs", compiles.into()),
     ]
 }
 
 /// Compares the configuration of all ranks. Collective; every rank gets the same answer.
-pub(crate) fn on_configuration(
-    comm: &Comm,
-    config: &GroupConfig,
-    environment: &Environment,
-    compiles: bool,
-) -> Result<()> {
-    let own = fields(config, environment, compiles);
+pub(crate) fn on_configuration(comm: &Comm, facts: &Facts<'_>, compiles: bool) -> Result<()> {
+    let own = fields(facts, compiles);
     if comm.size() == 1 {
         return Ok(());
     }

@@ -1,6 +1,6 @@
 //! The numbers of a group that shapes and limits follow from.
 
-use crate::enums::{Algorithm, Layout, OverflowPolicy, ZeroCopyMode};
+use crate::enums::{Algorithm, Layout, OverflowPolicy, Validation, ZeroCopyMode};
 use crate::rules::group::Facts;
 
 /// How HT expert-major is done inside; decides rounding and some limits (EP 2.4).
@@ -30,6 +30,8 @@ pub(crate) struct Geometry {
     pub(crate) rdma_buffer: u64,
     pub(crate) overflow: OverflowPolicy,
     pub(crate) em_mode: EmMode,
+    /// Whether updates look at the ids.
+    pub(crate) checks_data: bool,
 }
 
 /// Sizes of the LL communication buffer in bytes.
@@ -63,6 +65,7 @@ impl Geometry {
             comm_sms: facts.comm_sms(),
             rdma_buffer: config.rdma_buffer_size,
             overflow: config.overflow_policy,
+            checks_data: config.validation == Validation::Data,
             em_mode: em_mode(facts),
         }
     }

@@ -221,12 +221,13 @@ impl Group {
         let ranks = comm.size() as u64;
         let lsa = load_store_ranks(comm);
         let facts = Facts { config, ranks, lsa, device_sms, environment };
-        rules::check(rules::group::RULES, |broken| broken(&facts))?;
         // The library aborts when it cannot compile. Only this rank knows whether it could, so the
         // verdict is exchanged like everything else: its peers must not wait for it.
         let compiler = backend.jit_env().map_or(Ok(()), |jit| jit.check());
-        let agreed = agreement::on_configuration(comm, config, &environment, compiler.is_ok());
+        let agreed = agreement::on_configuration(comm, &facts, compiler.is_ok());
         compiler.and(agreed)?;
+        // After the exchange: every rank now has the same facts, and so the same verdict.
+        rules::check(rules::group::RULES, |broken| broken(&facts))?;
         let geometry = Geometry::new(&facts);
 
         let mut raw_config = config.to_raw();
@@ -245,7 +246,7 @@ impl Group {
         };
         if let Err(error) = created {
             // What was made before the error is leaked, and may still know the allocator.
-            comm.doom();
+            comm.fail(&error);
             std::mem::forget(allocator);
             return Err(error);
         }

@@ -95,7 +95,7 @@ pub use group::Group;
 pub use handle::{Handle, HandleMemory, HandleSnapshot, HandleState};
 pub use nccl_ext_core::{
     Backend, Buffer, Comm, DataType, DeviceBuffer, DeviceBufferMut, Element, Error, MemorySpace,
-    Refused, Result, Scope, Stream, UniqueId, bf16, f16,
+    Reduction, Refused, Result, Scope, Stream, UniqueId, bf16, f16,
 };
 pub use recv_spec::{Presence, RecvSpec, TensorSpec};
 pub use rules::{RuleInfo, all as rules};

@@ -7,7 +7,7 @@ mod stub;
 
 use std::time::{Duration, Instant};
 
-use cpu::{ExpertMajor, Flat, G2, STREAM, handle, on_ranks, outcomes, row_values};
+use cpu::{ExpertMajor, Flat, G2, STREAM, handle, meet, on_ranks, outcomes, row_values};
 use nccl_ep::{
     Buffer, Comm, DataType, Error, ExpertIdKind, Group, GroupConfig, HandleConfig, Layout,
     MemorySpace, Presence, Result, Scope, Tensor, TopK, bf16,
@@ -202,6 +202,7 @@ fn e04_receive_shape_is_exact() {
         assert_eq!(spec.expert_counters.presence, Presence::Required);
         assert_eq!(spec.topk_idx.presence, Presence::Forbidden);
         let ids = [0_i64; 2];
+        meet(&comm)?;
         let mut step = handle.update(Tensor::new(&ids, &[1, 2])?, None, STREAM)?;
         let tokens = [0.5_f32; 128];
         let mut short = vec![0.0_f32; 4 * 64 * 128];
@@ -219,9 +220,10 @@ fn e04_receive_shape_is_exact() {
             text.contains("expected [8, 64, 128] of fp32, found [4, 64, 128] of fp32"),
             "{text}"
         );
-        drop(step);
-        drop(handle);
-        group.destroy()?;
+        // Its peers were told: only this rank knows its tensors.
+        let later = handle.update(Tensor::new(&ids, &[1, 2])?, None, STREAM).map(drop);
+        assert!(matches!(later, Err(Error::Diverged { .. })), "{later:?}");
+        drop(group);
         Ok(())
     });
 }
@@ -246,12 +248,10 @@ fn e07_hidden_2880() {
         let config = G2::ll().max_token_bytes(6144);
         let (group, mut em) = handle(&comm, &config, Layout::ExpertMajor)?;
         let mut step = em.update(Tensor::new(&G2::UNIQUE_IDS[rank], &[4, 2])?, None, STREAM)?;
+        meet(&comm)?;
         let error = ExpertMajor::new(&group, 4, 2880).dispatch(&mut step, &tokens).unwrap_err();
         let text = error.to_string();
         assert!(text.contains("expected a hidden size that is a multiple of 256, found 2880"));
-        drop(step);
-        drop(em);
-        group.destroy()?;
         Ok(())
     });
 }
@@ -297,42 +297,42 @@ fn e08_no_tokens_on_one_rank_and_on_all() {
     });
 }
 
+/// What a flat dispatch of one rank says to weights of `weights` and indices of `ids`.
+fn flat_dispatch_error<W: nccl_ep::Element, I: nccl_ep::Element>() -> String {
+    let errors = on_ranks(1, |comm| {
+        let (_group, mut flat) = handle(&comm, &G2::ht(), Layout::Flat)?;
+        let ids = [0_i64, 1, 2, 3, 0, 1, 2, 3];
+        let mut step = flat.update(Tensor::new(&ids, &[4, 2])?, None, STREAM)?;
+        let (tokens, weights) = (G2::tokens(0, 512), [W::default(); 8]);
+        let inputs = nccl_ep::DispatchInputs::new(Tensor::new(&tokens, &[4, 512])?)
+            .topk_weights(Tensor::new(&weights, &[4, 2])?);
+        let (mut rows, mut out_weights, mut out_ids) =
+            (vec![bf16::ZERO; 16 * 512], vec![0.0_f32; 32], vec![I::default(); 32]);
+        let mut outputs =
+            nccl_ep::DispatchOutputs::new(nccl_ep::TensorMut::new(&mut rows, &[16, 512])?)
+                .topk_weights(nccl_ep::TensorMut::new(&mut out_weights, &[16, 2])?)
+                .topk_idx(nccl_ep::TensorMut::new(&mut out_ids, &[16, 2])?);
+        let config = nccl_ep::DispatchConfig::new();
+        let sent = step.dispatch(&inputs, &mut outputs, None, &config, STREAM);
+        Ok(sent.map_or_else(|error| error.to_string(), |()| String::from("sent")))
+    });
+    errors.into_iter().next().unwrap()
+}
+
 #[test]
 fn e09_element_types_are_named() {
     on_ranks(1, |comm| {
-        let config = G2::ht().max_dispatch_tokens_per_rank(4);
-        let (group, mut flat) = handle(&comm, &config, Layout::Flat)?;
-        let floats = [0.0_f32; 8];
-        let error = flat.update(Tensor::new(&floats, &[4, 2])?, None, STREAM).unwrap_err();
+        let (_group, mut flat) = handle(&comm, &G2::ht(), Layout::Flat)?;
+        let error = flat.update(Tensor::new(&[0.0_f32; 8], &[4, 2])?, None, STREAM).unwrap_err();
         assert!(error.to_string().contains("of int32 or int64, found [4, 2] of fp32"), "{error}");
-        drop(flat);
-        group.destroy()?;
-
-        let (_group, mut flat) = handle(&comm, &config, Layout::Flat)?;
-        let ids = [0_i64, 1, 2, 3, 0, 1, 2, 3];
-        let mut step = flat.update(Tensor::new(&ids, &[4, 2])?, None, STREAM)?;
-        let tokens = G2::tokens(0, 512);
-        let inputs = nccl_ep::DispatchInputs::new(Tensor::new(&tokens, &[4, 512])?)
-            .topk_weights(Tensor::new(&[bf16::ONE; 8][..], &[4, 2])?);
-        let mut rows = vec![bf16::ZERO; 16 * 512];
-        let mut outputs =
-            nccl_ep::DispatchOutputs::new(nccl_ep::TensorMut::new(&mut rows, &[16, 512])?);
-        let config = nccl_ep::DispatchConfig::new();
-        let error = step.dispatch(&inputs, &mut outputs, None, &config, STREAM).unwrap_err();
-        assert!(error.to_string().contains("expected [4, 2] of fp32, found [4, 2] of bf16"));
-
-        // Flat receives int64 indices, whatever the routing had.
-        let inputs = nccl_ep::DispatchInputs::new(Tensor::new(&tokens, &[4, 512])?)
-            .topk_weights(Tensor::new(&[1.0_f32; 8][..], &[4, 2])?);
-        let (mut weights, mut narrow) = (vec![0.0_f32; 32], vec![0_i32; 32]);
-        let mut outputs =
-            nccl_ep::DispatchOutputs::new(nccl_ep::TensorMut::new(&mut rows, &[16, 512])?)
-                .topk_weights(nccl_ep::TensorMut::new(&mut weights, &[16, 2])?)
-                .topk_idx(nccl_ep::TensorMut::new(&mut narrow, &[16, 2])?);
-        let error = step.dispatch(&inputs, &mut outputs, None, &config, STREAM).unwrap_err();
-        assert!(error.to_string().contains("of int64, found [16, 2] of int32"), "{error}");
         Ok(())
     });
+    assert_eq!(flat_dispatch_error::<f32, i64>(), "sent");
+    let error = flat_dispatch_error::<bf16, i64>();
+    assert!(error.contains("expected [4, 2] of fp32, found [4, 2] of bf16"), "{error}");
+    // Flat receives int64 indices, whatever the routing had.
+    let error = flat_dispatch_error::<f32, i32>();
+    assert!(error.contains("of int64, found [16, 2] of int32"), "{error}");
 }
 
 #[test]
@@ -475,4 +475,88 @@ fn two_backends_in_one_process_do_not_mix() {
         Ok(())
     });
     group.destroy().unwrap();
+}
+
+/// One rank's wrong tensor, buffer or configuration: the peers hear of it at once, and of a
+/// configuration every rank hears the same.
+#[test]
+fn errors_of_one_rank_reach_its_peers_before_the_time_out() {
+    let start = Instant::now();
+    let told = |results: [Outcome<()>; 2], part: &str| {
+        match error(&results[0]) {
+            Error::Invalid { scope, .. } => assert_eq!(*scope, Scope::Local),
+            other => panic!("{other}"),
+        }
+        let (rank, reason) = peer(&results[1]);
+        assert!(rank == 0 && reason.contains(part), "{reason}");
+    };
+    let both = |body: fn(Comm) -> Result<()>| -> [Outcome<()>; 2] {
+        outcomes(2, body).try_into().unwrap()
+    };
+    told(
+        both(|comm| {
+            let (_group, mut flat) = handle(&comm, &G2::ht(), Layout::Flat)?;
+            let (wide, floats) = ([0_i64; 8], [0.0_f32; 8]);
+            let wrong = comm.rank() == 0;
+            let ids =
+                if wrong { Tensor::new(&floats, &[4, 2])? } else { Tensor::new(&wide, &[4, 2])? };
+            flat.update(ids, None, STREAM).map(drop)
+        }),
+        "topk_idx",
+    );
+    told(
+        both(|comm| {
+            let rank = comm.rank();
+            let (_group, mut flat) = handle(&comm, &G2::ht(), Layout::Flat)?;
+            let mut step = flat.update(Tensor::new(&G2::IDS[rank], &[4, 2])?, None, STREAM)?;
+            let capacity = if rank == 0 { 15 } else { 16 };
+            let mut received = Flat::new(capacity, 512, 2);
+            let (tokens, weights) = (G2::tokens(rank, 512), G2::weights(rank));
+            received.dispatch(&mut step, &tokens, &weights, ExpertIdKind::Auto)
+        }),
+        "outputs.tokens",
+    );
+    told(
+        both(|comm| {
+            let mut recv = vec![0_i32; if comm.rank() == 0 { 3 } else { 4 }];
+            comm.all_gather(&[1_i32; 2], &mut recv, STREAM)
+        }),
+        "recv",
+    );
+    // A configuration that is wrong on one rank alone differs from its peers' first of all.
+    let results = both(|comm| {
+        let bytes = if comm.rank() == 0 { 1000 } else { 1024 };
+        Group::create(&comm, &G2::ht().max_token_bytes(bytes)).map(drop)
+    });
+    for result in &results {
+        assert!(error(result).to_string().starts_with("`max_token_bytes`: every rank gives"));
+    }
+    assert!(start.elapsed() < Duration::from_secs(10), "nobody ran into a time-out");
+}
+
+/// A second dispatch of a step belongs to its round.
+#[test]
+fn a_round_lasts_until_its_combine() {
+    on_ranks(1, |comm| {
+        let config = G2::ll();
+        let (group, mut a) = handle(&comm, &config, Layout::ExpertMajor)?;
+        let options = HandleConfig::new();
+        let mut b = group.init_handle(Layout::ExpertMajor, &options, TopK::N(2), None)?;
+        let ids = [0_i64, 1, 2, 3];
+        let ids = Tensor::new(&ids, &[2, 2])?;
+        let tokens = &G2::tokens(0, 512)[..1024];
+        let (mut first, mut second) = (a.update(ids, None, STREAM)?, b.update(ids, None, STREAM)?);
+        let (mut in_a, mut in_b) =
+            (ExpertMajor::new(&group, 4, 512), ExpertMajor::new(&group, 4, 512));
+        in_a.dispatch(&mut first, tokens)?;
+        in_a.dispatch(&mut first, tokens)?;
+        let busy = in_b.dispatch(&mut second, tokens).unwrap_err();
+        assert!(matches!(busy, Error::Busy { .. }), "{busy}");
+        in_a.combine(&mut first, &[1.0; 4])?;
+        in_b.dispatch(&mut second, tokens)?;
+        drop((first, second));
+        drop((a, b));
+        group.destroy()?;
+        Ok(())
+    });
 }

@@ -241,7 +241,9 @@ impl Comm {
         self.0.raw
     }
 
-    /// Keeps every other thread out of native calls on this communicator until the guard drops.
+    /// Keeps every other thread out of native calls on this communicator until the guard drops:
+    /// for native calls that these crates do not wrap. All calls of these crates take it for
+    /// themselves, so none may be made while holding it.
     pub fn lock(&self) -> MutexGuard<'_, ()> {
         // A panic while it was held cannot have left native state half-changed by Rust code.
         self.0.calls.lock().unwrap_or_else(PoisonError::into_inner)
@@ -451,7 +453,7 @@ impl Comm {
         B: DeviceBufferMut + ?Sized,
     {
         let buffer = buffer.raw_mut();
-        self.check_memory("buffer", &buffer)?;
+        self.told(self.check_memory("buffer", &buffer))?;
         let Some(root) = i32::try_from(root).ok().filter(|_| root < self.0.size) else {
             return Err(Error::Invalid {
                 argument: "root",
@@ -483,7 +485,22 @@ impl Comm {
         }
     }
 
+    /// Passes on the verdict of a check before a collective. Only this rank knows its buffers:
+    /// its peers would wait for it, so they are told, where the backend can.
+    fn told<T>(&self, checked: Result<T>) -> Result<T> {
+        if let Err(error) = &checked
+            && error.scope() == Scope::Local
+        {
+            self.fail(error);
+        }
+        checked
+    }
+
     fn check_pair(&self, send: &RawBuffer, recv: &RawBuffer, factor: usize) -> Result<()> {
+        self.told(self.fits(send, recv, factor))
+    }
+
+    fn fits(&self, send: &RawBuffer, recv: &RawBuffer, factor: usize) -> Result<()> {
         self.check_memory("send", send)?;
         self.check_memory("recv", recv)?;
         let needed = send.bytes.checked_mul(factor);

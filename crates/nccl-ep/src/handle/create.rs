@@ -11,7 +11,7 @@ use super::info::InfoDescriptors;
 use super::{Handle, HandleMemory};
 use crate::args::LayoutInfo;
 use crate::config::HandleConfig;
-use crate::enums::{Layout, TopK, Validation};
+use crate::enums::{Algorithm, Layout, TopK, Validation};
 use crate::group::{Group, Inner};
 use crate::rules::handle::HANDLE_MEM_ALIGNMENT;
 use crate::rules::tensors::Place;
@@ -36,6 +36,21 @@ impl Group {
     ) -> Result<Handle> {
         let inner = &self.inner;
         inner.in_step()?;
+        let made = self.init(layout, config, topk, memory);
+        // Low latency may grow its buffer here, which takes every rank (EP 3.4).
+        let geometry = &inner.geometry;
+        let grows = geometry.algorithm == Algorithm::LowLatency && geometry.rdma_buffer == 0;
+        if grows { inner.collective(made) } else { made }
+    }
+
+    fn init(
+        &self,
+        layout: Layout,
+        config: &HandleConfig,
+        topk: TopK,
+        memory: Option<HandleMemory>,
+    ) -> Result<Handle> {
+        let inner = &self.inner;
         let topk = self.checked_topk(layout, config, topk)?;
         let mut memory = memory;
         let view = match &mut memory {
@@ -91,13 +106,14 @@ impl Group {
         let tokens = handle.settle_update(tokens)?;
         let checked = handle.check_ids(topk_idx.view(), stream);
         handle.settle_update(checked)?;
-        refuse_capture(inner, stream)?;
+        handle.settle_update(refuse_capture(inner, stream))?;
 
         let raw_config = config.to_raw();
         let mut descriptor = Descriptor::empty();
         let mut info = InfoDescriptors::empty();
         let info = info.bind(layout_info.filter(|_| handle.place_is_ht()));
-        let _device = inner.comm.activate()?;
+        let device = inner.comm.activate();
+        let _device = handle.settle_update(device)?;
         let calls = inner.comm.lock();
         // SAFETY: the group lives, all pointers outlive the call, the tensors passed the rules.
         let made = unsafe {

@@ -147,6 +147,8 @@ impl Handle {
             rows: Some(topk_idx),
             out_tokens: None,
             out_weights: None,
+            out_idx: None,
+            in_weights: None,
             counters: [expert_counters.filter(|_| em), expert_offsets, recv_total],
             recipe,
             scales: [None; 2],

@@ -167,6 +167,8 @@ fn rows(setup: &Setup, checked: &Checked) -> Result<()> {
         rows: Some(&view),
         out_tokens: None,
         out_weights: None,
+        out_idx: None,
+        in_weights: None,
         counters: [None; 3],
         recipe: DispatchQuantizationRecipe::None,
         scales: [None; 2],

@@ -18,11 +18,18 @@ pub(crate) struct Facts<'a> {
     pub(crate) rows: Option<&'a View>,
     pub(crate) out_tokens: Option<&'a View>,
     pub(crate) out_weights: Option<&'a View>,
+    pub(crate) out_idx: Option<&'a View>,
+    /// A backward combine's received weight gradients.
+    pub(crate) in_weights: Option<&'a View>,
     /// Counters of an update that must share a type.
     pub(crate) counters: [Option<&'a View>; 3],
     pub(crate) recipe: DispatchQuantizationRecipe,
     /// Given and received scales.
     pub(crate) scales: [Option<&'a View>; 2],
+}
+
+fn rows(view: &View) -> usize {
+    view.shape.first().copied().unwrap_or(0)
 }
 
 impl Facts<'_> {
@@ -89,6 +96,23 @@ impl Facts<'_> {
         }
     }
 
+    fn flat_rows_differ(&self) -> bool {
+        match (self.out_weights, self.out_idx) {
+            (Some(weights), Some(idx)) => weights.shape.first() != idx.shape.first(),
+            _ => false,
+        }
+    }
+
+    fn weight_rows(&self) -> u64 {
+        self.in_weights.and_then(|view| view.shape.first()).map_or(0, |rows| *rows as u64)
+    }
+
+    /// Whether weight gradients end before the token gradients, or exist without them.
+    fn gradients_differ(&self) -> bool {
+        let (tokens, weights) = (self.tokens(), self.weight_rows());
+        self.in_weights.is_some() && (weights < tokens || (tokens == 0) != (weights == 0))
+    }
+
     fn counter_types(&self) -> impl Iterator<Item = DataType> {
         self.counters.iter().flatten().map(|view| view.data_type())
     }
@@ -112,7 +136,7 @@ rules! {
             |f| f.tokens() > f.geometry.max_tokens
                 => (format!("at most {} tokens", f.geometry.max_tokens), f.tokens());
         "update.counter-types" on "layout_info":
-            "the counters that one kernel writes have one integer type" ("EP 3.5.2", Uniform)
+            "the counters that one kernel writes have one integer type" ("EP 3.5.2", Local)
             |f| f.counter_types_differ() => ("one of int32 and int64", f.counter_type_names());
     }
 }
@@ -121,25 +145,25 @@ rules! {
     /// Checked by dispatch, after the tensors.
     DISPATCH over Facts {
         "dispatch.ll-pass" on "config.pass_direction": "low latency has no backward pass"
-            ("EP 4.0 #6", Uniform)
+            ("EP 4.0 #6", Local)
             |f| f.ll() && f.pass != PassDir::Fwd => ("forward", f.pass);
         "dispatch.row-bytes" on "inputs.tokens": "a row fits the group's max_token_bytes"
-            ("EP 4.2, 4.5 #1", Uniform)
+            ("EP 4.2, 4.5 #1", Local)
             |f| f.row_bytes().saturating_add(f.scale_bytes()) > f.geometry.max_token_bytes
                 => (format!("at most {} bytes, scales included", f.geometry.max_token_bytes),
                     f.row_bytes().saturating_add(f.scale_bytes()));
         "dispatch.ll-row-unit" on "inputs.tokens":
             "low latency moves rows of 256 two-byte or 128 four-byte elements at a time"
-            ("EP 4.1", Uniform)
+            ("EP 4.1", Local)
             |f| f.ll() && f.plain()
                 && (f.hidden() == 0 || !f.hidden().is_multiple_of(f.ll_unit()))
                 => (format!("a hidden size that is a multiple of {}", f.ll_unit()), f.hidden());
         "dispatch.quantized-row-unit" on "inputs.tokens":
-            "quantised rows are moved in 16-byte units" ("EP 5.2 #3", Uniform)
+            "quantised rows are moved in 16-byte units" ("EP 5.2 #3", Local)
             |f| !f.plain() && (f.row_bytes() == 0 || !f.row_bytes().is_multiple_of(16))
                 => ("a multiple of 16 bytes", f.row_bytes());
         "dispatch.scale-row-unit" on "inputs.scales": "scales are moved in 16-byte units"
-            ("EP 5.2 #6", Uniform)
+            ("EP 5.2 #6", Local)
             |f| !f.plain() && (f.scale_bytes() == 0 || !f.scale_bytes().is_multiple_of(16))
                 => ("a multiple of 16 bytes", f.scale_bytes());
         "dispatch.quantized-alignment" on "inputs.tokens":
@@ -148,7 +172,7 @@ rules! {
             |f| !f.plain() && f.unaligned().is_some()
                 => ("addresses at multiples of 16", format!("{:?}", f.unaligned()));
         "dispatch.ht-row-unit" on "inputs.tokens": "high throughput moves rows in 16-byte units"
-            ("EP 4.5 #3", Uniform)
+            ("EP 4.5 #3", Local)
             |f| f.ht() && f.plain() && (f.row_bytes() == 0 || !f.row_bytes().is_multiple_of(16))
                 => ("a multiple of 16 bytes", f.row_bytes());
         "dispatch.ht-map-unit" on "max_dispatch_tokens_per_rank":
@@ -160,6 +184,11 @@ rules! {
             "weights are empty exactly when tokens are" ("EP 4.5 #15", Local)
             |f| f.ht() && f.emptiness_differs()
                 => ("both empty or both with rows", "one of each");
+        "dispatch.flat-rows" on "outputs.topk_idx":
+            "received weights and indices have the same number of rows" ("EP 4.5 #22", Local)
+            |f| f.place == Place::HtFlat && f.flat_rows_differ()
+                => (format!("{} rows", f.out_weights.map_or(0, rows)),
+                    f.out_idx.map_or(0, rows));
     }
 }
 
@@ -167,26 +196,36 @@ rules! {
     /// Checked by combine, after the tensors.
     COMBINE over Facts {
         "combine.ll-pass" on "config.pass_direction": "low latency has no backward pass"
-            ("EP 4.0", Uniform)
+            ("EP 4.0", Local)
             |f| f.ll() && f.pass != PassDir::Fwd => ("forward", f.pass);
         "combine.row-bytes" on "inputs.tokens": "a row fits the group's max_token_bytes"
-            ("EP 4.4.1, 4.8.1", Uniform)
+            ("EP 4.4.1, 4.8.1", Local)
             |f| f.row_bytes() > f.geometry.max_token_bytes
                 => (format!("at most {} bytes", f.geometry.max_token_bytes), f.row_bytes());
         "combine.ll-row-unit" on "inputs.tokens":
-            "low latency combines rows of 512 elements at a time" ("EP 4.4.1", Uniform)
+            "low latency combines rows of 512 elements at a time" ("EP 4.4.1", Local)
             |f| f.ll() && (f.hidden() == 0 || !f.hidden().is_multiple_of(512))
                 => ("a hidden size that is a multiple of 512", f.hidden());
         "combine.ll-row-limit" on "inputs.tokens":
-            "low latency decodes 1024 bytes of a row in each warp" ("EP 4.4.1", Uniform)
+            "low latency decodes 1024 bytes of a row in each warp" ("EP 4.4.1", Local)
             |f| f.ll() && f.row_bytes() > f.geometry.ll_combine_row_limit()
                 => (format!("at most {} bytes", f.geometry.ll_combine_row_limit()),
                     f.row_bytes());
         "combine.ht-row-unit" on "inputs.tokens":
             "high throughput combines rows of 16 bytes and 8 elements at a time"
-            ("EP 4.8.1", Uniform)
+            ("EP 4.8.1", Local)
             |f| f.ht() && (f.hidden() == 0 || !f.hidden().is_multiple_of(8)
                 || !f.row_bytes().is_multiple_of(16))
                 => ("a hidden size that is a multiple of 8", f.hidden());
+        "combine.bwd-rows" on "inputs.tokens":
+            "a backward combine stages weight gradients for the receive budget's rows"
+            ("EP 4.8.1", Local)
+            |f| f.ht() && f.pass == PassDir::Bwd && f.tokens() > f.geometry.max_recv
+                => (format!("at most {} rows", f.geometry.max_recv), f.tokens());
+        "combine.bwd-weight-rows" on "inputs.topk_weights":
+            "there are weight gradients for every row of token gradients, and none without"
+            ("EP 4.8.1 #4", Local)
+            |f| f.ht() && f.pass == PassDir::Bwd && f.gradients_differ()
+                => (format!("{} rows or more, 0 for 0", f.tokens()), f.weight_rows());
     }
 }

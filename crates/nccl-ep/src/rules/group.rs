@@ -25,6 +25,23 @@ pub(crate) struct Environment {
     pub(crate) comm_sms: Option<u64>,
     pub(crate) local_dup: bool,
     pub(crate) nvlink_dup: bool,
+    /// Whether the barriers of high throughput are off.
+    pub(crate) no_guard: bool,
+}
+
+/// What C's `strtoul` makes of a text, since that is how the library reads its numbers (EP 7.1):
+/// leading blanks, a sign, then digits up to anything else; garbage is 0.
+pub(crate) fn strtoul(text: &str) -> u64 {
+    let text = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
+    let (negative, digits) = match text.as_bytes().first() {
+        Some(b'-') => (true, &text[1..]),
+        Some(b'+') => (false, &text[1..]),
+        _ => (false, text),
+    };
+    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
+    let digits = &digits[..end];
+    let value = if digits.is_empty() { 0 } else { digits.parse().unwrap_or(u64::MAX) };
+    if negative { value.wrapping_neg() } else { value }
 }
 
 impl Environment {
@@ -35,9 +52,10 @@ impl Environment {
             matches!(value.as_str(), "1" | "on" | "true")
         };
         Self {
-            comm_sms: text("NCCL_EP_COMM_SMS").parse().ok().filter(|sms| *sms > 0),
+            comm_sms: Some(strtoul(&text("NCCL_EP_COMM_SMS"))).filter(|sms| *sms > 0),
             local_dup: flag("NCCL_EP_HT_EM_LOCAL_DUP"),
             nvlink_dup: flag("NCCL_EP_HT_EM_NVLINK_DUP"),
+            no_guard: flag("NCCL_EP_DISABLE_GUARD"),
         }
     }
 }
@@ -96,6 +114,28 @@ impl Facts<'_> {
             .map(|ranks| ranks.to_string())
             .collect();
         format!("{experts} experts over {} ranks", counts.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::strtoul;
+
+    #[test]
+    fn numbers_are_read_as_the_library_reads_them() {
+        for (text, value) in [
+            ("40", 40),
+            ("+40", 40),
+            (" 40", 40),
+            ("\t40x", 40),
+            ("", 0),
+            ("x40", 0),
+            ("- 4", 0),
+            ("-1", u64::MAX),
+            ("99999999999999999999", u64::MAX),
+        ] {
+            assert_eq!(strtoul(text), value, "{text:?}");
+        }
     }
 }
 

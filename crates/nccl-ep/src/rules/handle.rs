@@ -50,6 +50,20 @@ impl Facts<'_> {
         self.geometry.ll_buffer(self.layout, self.topk).total
     }
 
+    /// Most experts of one token that one rank may own.
+    fn crowd(&self) -> u64 {
+        self.topk.min(self.geometry.local_experts)
+    }
+
+    /// Rows that padding alone may add up to.
+    fn padding_rows(&self) -> u128 {
+        u128::from(self.geometry.local_experts) * u128::from(self.alignment)
+    }
+
+    fn topk_limit(&self) -> u64 {
+        self.geometry.experts.min(i32::MAX.unsigned_abs().into())
+    }
+
     fn dup_rows(&self) -> u128 {
         u128::from(self.geometry.ranks)
             * u128::from(self.geometry.max_tokens)
@@ -98,8 +112,14 @@ rules! {
                 => ("0, 1 or a power of two", f.alignment);
         "handle.topk" on "num_topk": "a token goes to between one and all experts"
             ("EP 3.2", Uniform)
-            |f| f.topk == 0 || f.topk > f.geometry.experts
-                => (format!("1 to {}", f.geometry.experts), f.topk);
+            |f| f.topk == 0 || f.topk > f.topk_limit()
+                => (format!("1 to {}", f.topk_limit()), f.topk);
+        "handle.alignment-room" on "dispatch_output_per_expert_alignment":
+            "counters of padded rows fit 32 bits" ("EP 3.5.3", Uniform)
+            |f| f.ht_em() && f.padding_rows() > i32::MAX.unsigned_abs().into()
+                => (format!("at most {}",
+                        u64::from(i32::MAX.unsigned_abs()) / f.geometry.local_experts),
+                    f.alignment);
         "handle.ll-topk" on "num_topk":
             "low latency has one warp a choice and one more, of at most 32" ("EP 3.2 c", Uniform)
             |f| f.ll() && f.topk > f.ll_topk_limit()
@@ -128,6 +148,12 @@ rules! {
             "the duplicating expert-major modes address at most 128 ranks" ("EP 2.6", Uniform)
             |f| f.ht_em() && f.em_dup() && f.geometry.lsa > 128
                 => ("at most 128 ranks of a load/store team", f.geometry.lsa);
+        "handle.em-dup-crowd" on "num_topk":
+            "the duplicating mode adds up at most 8 experts of a token on one rank, so more need \
+             their ids checked" ("EP 4.8.1", Uniform)
+            |f| f.ht_em() && f.geometry.em_mode == EmMode::LocalDup && f.crowd() > 8
+                && !f.geometry.checks_data
+                => ("at most 8, or Validation::Data", f.crowd());
         "handle.em-dup-budget" on "max_recv_tokens_per_rank":
             "the duplicating modes stage ranks x tokens x top-k rows" ("EP 3.2 d", Uniform)
             |f| f.em_dup() && u128::from(f.geometry.max_recv) < f.dup_rows()

@@ -1,5 +1,6 @@
 //! Rules of single tensors: presence, shape and element type of each, by call and layout
-//! (EP 3.5.2, 4.2, 4.3, 4.4.1, 4.5, 4.8.1, 4.17). The same rows give [`RecvSpec`](crate::RecvSpec).
+//! (EP 3.5.2, 4.2, 4.3, 4.4.1, 4.5, 4.8.1, 4.17). What a rank hands over only that rank knows, so
+//! all of them are errors of one rank. The same rows give [`RecvSpec`](crate::RecvSpec).
 
 use std::fmt::Write as _;
 
@@ -288,7 +289,7 @@ macro_rules! tensors {
                 argument: $argument,
                 rule: $rule,
                 source: $source,
-                scope: Scope::Uniform,
+                scope: Scope::Local,
             },
             call: $call,
             places: $places,
@@ -457,6 +458,14 @@ tensors! {
         "a backward dispatch receives [rows of the budget or more, hidden]" ("EP 4.9");
     "dispatch.bwd-out-weights" on "outputs.topk_weights" in Dispatch(Bwd), HT:
         OutWeights Forbidden [] Float32, "a backward dispatch receives no weights" ("EP 4.5 #11");
+    "dispatch.bwd-expert-counters" on "layout_info.expert_counters" in Dispatch(Bwd), HT:
+        LiExpertCounters Forbidden [] Int32, "a backward dispatch counts nothing" ("EP 4.9");
+    "dispatch.bwd-src-rank-counters" on "layout_info.src_rank_counters" in Dispatch(Bwd), HT:
+        LiSrcRankCounters Forbidden [] Int32, "a backward dispatch counts nothing" ("EP 4.9");
+    "dispatch.bwd-expert-offsets" on "layout_info.expert_offsets" in Dispatch(Bwd), HT:
+        LiExpertOffsets Forbidden [] Int32, "a backward dispatch counts nothing" ("EP 4.9");
+    "dispatch.bwd-recv-total" on "layout_info.recv_total_counter" in Dispatch(Bwd), HT:
+        LiRecvTotal Forbidden [] Int32, "a backward dispatch counts nothing" ("EP 4.9");
     "dispatch.bwd-out-idx" on "outputs.topk_idx" in Dispatch(Bwd), HT:
         OutIdx Forbidden [] Int64, "a backward dispatch receives no indices" ("EP 4.5 #11");
 

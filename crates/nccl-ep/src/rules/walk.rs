@@ -41,7 +41,7 @@ fn assert_names(info: &RuleInfo, result: Result<()>) {
 
 #[test]
 fn every_group_rule() {
-    let flags = Environment { local_dup: true, nvlink_dup: true, comm_sms: None };
+    let flags = Environment { local_dup: true, nvlink_dup: true, ..Environment::default() };
     let usual = Environment::default();
     for rule in group::RULES {
         let (ranks, config, environment) = match rule.info.name {
@@ -109,6 +109,14 @@ fn every_handle_rule() {
             "handle.eager-topk" => (ht().max_recv_tokens_per_rank(0), 4, None, em, plain, 2),
             "handle.em-topk" => (ht().num_experts(64), 4, None, em, plain, 33),
             "handle.em-local-experts" => (ht().num_experts(1028), 4, None, em, plain, 2),
+            "handle.alignment-room" => {
+                let wide = HandleConfig::new().dispatch_output_per_expert_alignment(1 << 31);
+                (ht(), 4, None, em, wide, 2)
+            }
+            "handle.em-dup-crowd" => {
+                let config = ht().num_experts(64).max_recv_tokens_per_rank(1024);
+                (config, 4, Some(EmMode::LocalDup), em, plain, 9)
+            }
             "handle.em-dup-experts" => (ht().num_experts(24), 4, dup, em, plain, 2),
             "handle.em-dup-team" => (ht().num_experts(256), 256, dup, em, plain, 2),
             "handle.em-dup-budget" => (ht(), 4, dup, em, plain, 2),
@@ -477,6 +485,48 @@ fn forward(data_type: DataType, hidden: usize, scales: usize, offset: usize) -> 
     step.dispatch(&inputs, &mut outputs, None, &config, STREAM)
 }
 
+/// A backward combine of `rows` token gradients with `weight_rows` weight gradients, in a group
+/// of this configuration, straight after an update.
+fn backward_in(config: &GroupConfig, rows: usize, weight_rows: usize) -> Result<()> {
+    let calls = Calls::new(4, config, Layout::Flat);
+    let mut handle = calls.handle();
+    let mut step = handle.update(read(DataType::Int64, &[TOKENS, 2]), None, STREAM)?;
+    let bf16 = DataType::Bfloat16;
+    let outputs = DispatchOutputs::new(write(bf16, &[rows.min(16), HIDDEN]));
+    let inputs = DispatchInputs::new(read(bf16, &[TOKENS, HIDDEN]));
+    let (mut outputs, bwd) = (outputs, PassDir::Bwd);
+    let dispatch = DispatchConfig::new().pass_direction(bwd);
+    step.dispatch(&inputs, &mut outputs, None, &dispatch, STREAM)?;
+    let inputs = CombineInputs::new(read(bf16, &[rows, HIDDEN]))
+        .topk_weights(read(DataType::Float32, &[weight_rows, 2]));
+    let mut outputs = CombineOutputs::new(write(bf16, &[TOKENS, HIDDEN]))
+        .topk_weights(write(DataType::Float32, &[TOKENS, 2]));
+    stub::take_calls();
+    step.combine(&inputs, &mut outputs, &CombineConfig::new().pass_direction(bwd), STREAM)
+}
+
+/// Two rows were dispatched, three are combined with weights for two.
+fn backward_beyond(config: &GroupConfig) -> Result<()> {
+    let calls = Calls::new(4, config, Layout::Flat);
+    let mut handle = calls.handle();
+    let mut step = handle.update(read(DataType::Int64, &[TOKENS, 2]), None, STREAM)?;
+    let bf16 = DataType::Bfloat16;
+    let (inputs, bwd) = (DispatchInputs::new(read(bf16, &[TOKENS, HIDDEN])), PassDir::Bwd);
+    let mut outputs = DispatchOutputs::new(write(bf16, &[2, HIDDEN]));
+    let dispatch = DispatchConfig::new().pass_direction(bwd);
+    step.dispatch(&inputs, &mut outputs, None, &dispatch, STREAM)?;
+    let inputs =
+        CombineInputs::new(read(bf16, &[3, HIDDEN])).topk_weights(read(DataType::Float32, &[2, 2]));
+    let mut outputs = CombineOutputs::new(write(bf16, &[TOKENS, HIDDEN]))
+        .topk_weights(write(DataType::Float32, &[TOKENS, 2]));
+    stub::take_calls();
+    step.combine(&inputs, &mut outputs, &CombineConfig::new().pass_direction(bwd), STREAM)
+}
+
+fn backward(rows: usize, weight_rows: usize) -> Result<()> {
+    backward_in(&ht(), rows, weight_rows)
+}
+
 #[test]
 fn every_rule_of_calls() {
     let em = |config: &GroupConfig| Calls::new(4, config, Layout::ExpertMajor);
@@ -512,6 +562,16 @@ fn every_rule_of_calls() {
                 let config = ht().num_experts(4).max_dispatch_tokens_per_rank(3);
                 Calls::new(1, &config, Layout::Flat).dispatch(HIDDEN, fwd, 0)
             }
+            "dispatch.flat-rows" => {
+                let calls = flat(&ht());
+                let mut handle = calls.handle();
+                let ids = read(DataType::Int64, &[TOKENS, 2]);
+                let mut step = handle.update(ids, None, STREAM).unwrap();
+                let outputs = DispatchOutputs::new(write(DataType::Bfloat16, &[16, HIDDEN]))
+                    .topk_weights(write(DataType::Float32, &[16, 2]))
+                    .topk_idx(write(DataType::Int64, &[20, 2]));
+                calls.dispatch_in(&mut step, HIDDEN, fwd, outputs)
+            }
             "dispatch.ht-emptiness" => {
                 flat(&ht().max_recv_tokens_per_rank(0)).dispatch(HIDDEN, fwd, 1)
             }
@@ -520,6 +580,13 @@ fn every_rule_of_calls() {
             "combine.ll-row-unit" => em(&ll()).combine(256, fwd),
             "combine.ll-row-limit" => em(&ll().max_token_bytes(65536)).combine(16384, fwd),
             "combine.ht-row-unit" => flat(&ht()).combine(12, fwd),
+            "combine.bwd-rows" => backward(17, 17),
+            "combine.bwd-weight-rows" => {
+                // Eager: weights for the two rows that were dispatched, but not for those beyond.
+                let eager = ht().max_recv_tokens_per_rank(0).num_topk(2);
+                backward(16, 16).unwrap();
+                backward_beyond(&eager)
+            }
             name => panic!("no violating call for {name}"),
         };
         assert_no_step_calls(&rule.info);

@@ -51,6 +51,8 @@ impl CombineCall<'_> {
             rows: Some(rows),
             out_tokens: None,
             out_weights: None,
+            out_idx: None,
+            in_weights,
             counters: [None; 3],
             recipe,
             scales: [None; 2],

@@ -69,6 +69,8 @@ impl DispatchCall<'_> {
             rows: Some(rows),
             out_tokens: Some(out_tokens),
             out_weights,
+            out_idx,
+            in_weights: None,
             counters: [None; 3],
             recipe,
             scales,

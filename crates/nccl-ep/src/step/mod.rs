@@ -41,7 +41,11 @@ impl Indices<'_> {
 ///
 /// `dispatch` sends each token to its experts' ranks, `combine` brings the results back. The
 /// handle and the routing indices stay borrowed until the step ends: low-latency kernels read the
-/// indices in both calls. `H` is `&mut Handle`, or `Handle` for a step that owns it.
+/// indices in both calls.
+///
+/// All calls of a group use the same buffers of the library, so they must run in order on the
+/// device: enqueue them on one stream, or order the streams with events (EP 4.11). The same goes
+/// for writing the routing indices or a tensor from another stream. `H` is `&mut Handle`, or `Handle` for a step that owns it.
 pub struct Step<'a, H: BorrowMut<Handle> = &'a mut Handle> {
     handle: H,
     tokens: usize,

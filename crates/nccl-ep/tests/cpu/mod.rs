@@ -28,6 +28,12 @@ pub fn outcomes<T: Send>(
     run_ranks(ranks, &CpuConfig::new().timeout(Duration::from_secs(20)), body)
 }
 
+/// Waits until all ranks are here.
+pub fn meet(comm: &Comm) -> Result<()> {
+    let mut sum = [0_i32];
+    comm.all_reduce(&[1_i32], &mut sum, nccl_ep::Reduction::Sum, STREAM)
+}
+
 /// EP 9.0 G2: two ranks, four experts, top-2, four tokens a rank.
 pub struct G2;
 
