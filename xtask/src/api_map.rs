@@ -1,8 +1,8 @@
 //! `cargo xtask api-map`: a page with every item of the C APIs and its Rust counterpart.
 //!
 //! C items come from the generated bindings. Counterparts come from the sources of the safe crates:
-//! `#[doc(alias = "...")]` on public items, and the inputs of the macros that pair Rust items with
-//! C ones. What has no counterpart is listed by hand with a reason, in [`unwrapped`]. An item with
+//! `#[doc(alias = "...")]` on public items, the inputs of the macros that pair Rust items with C
+//! ones, and for the fields of a structure the fields and methods of the same name. What has no counterpart is listed by hand with a reason, in [`unwrapped`]. An item with
 //! neither is an error, and so is a hand-written entry that is out of date.
 
 mod c_api;

@@ -42,7 +42,8 @@ pub(crate) fn pack(root: &Path, name: &str, mtime: u64, to: &Path) -> Result<()>
             header.set_size(from.metadata()?.len());
             header.set_mode(if file.starts_with("bin/") { 0o755 } else { 0o644 });
             header.set_mtime(mtime);
-            (header.set_uid(0), header.set_gid(0));
+            header.set_uid(0);
+            header.set_gid(0);
             tar.append_data(&mut header, format!("{name}/{file}"), from)?;
         }
         tar.into_inner()?.finish()?.flush()

@@ -51,3 +51,36 @@ pub(crate) fn time(sh: &Shell) -> Result<u64> {
     let seconds = cmd!(sh, "git log -1 --format=%ct").quiet().read().context("git log")?;
     seconds.trim().parse().context("git log gave no time")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Bench, snapshot};
+
+    #[test]
+    fn what_git_tracks_or_would_track_is_copied_and_the_checkout_stays_as_it_is() {
+        let bench = Bench::new();
+        let root = bench.path("checkout");
+        for (file, text) in [
+            ("Cargo.lock", "lock"),
+            ("src/main.rs", "code"),
+            ("removed.rs", "code"),
+            (".gitignore", "/target\n"),
+            ("target/debug/large", "build"),
+        ] {
+            write::file(&root.join(file), text.as_bytes()).unwrap();
+        }
+        std::os::unix::fs::symlink("src/main.rs", root.join("link")).unwrap();
+        let sh = &bench.sh;
+        sh.change_dir(&root);
+        cmd!(sh, "git init --quiet").quiet().run().unwrap();
+        cmd!(sh, "git add --all").quiet().run().unwrap();
+        write::file(&root.join("new.rs"), b"untracked").unwrap();
+        std::fs::remove_file(root.join("removed.rs")).unwrap();
+        let before = snapshot(&root);
+        copy(sh, &root, &bench.path("copy")).unwrap();
+        assert_eq!(snapshot(&root), before);
+        let copied: Vec<String> = snapshot(&bench.path("copy")).into_keys().collect();
+        assert_eq!(copied, [".gitignore", "Cargo.lock", "link", "new.rs", "src/main.rs"]);
+    }
+}

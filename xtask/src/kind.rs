@@ -62,7 +62,11 @@ impl Kind {
 
     /// Where the library lies in a staged tree.
     pub(crate) fn path(&self, major: u32) -> String {
-        let majors = self.per_major.then(|| format!("cu{major}/")).unwrap_or_default();
-        format!("{}/lib/{majors}{}", self.folder, self.file)
+        format!("{}/lib/{}{}", self.folder, self.major_folder(major), self.file)
+    }
+
+    /// `cu13/`, where there is a folder for each major.
+    pub(crate) fn major_folder(&self, major: u32) -> String {
+        if self.per_major { format!("cu{major}/") } else { String::new() }
     }
 }

@@ -61,7 +61,7 @@ impl Origin {
 
     /// The folder of a library that is built for a CUDA major.
     pub(crate) fn library_folder(&self, kind: &Kind, major: u32) -> String {
-        let majors = kind.per_major.then(|| format!("cu{major}/")).unwrap_or_default();
+        let majors = kind.major_folder(major);
         match self {
             Self::Wheel(_) => format!("{}/lib/{majors}", kind.wheel_folder),
             Self::Tree(_) => format!("{}/lib/{majors}", kind.folder),

@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
-    refuse_to_skip()?;
+    refuse_to_skip(std::env::var(REQUIRE).ok().as_deref())?;
     let arch = Arch::host()?;
     sh.change_dir(root);
     let time = checkout::time(sh)?;
@@ -75,10 +75,10 @@ pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
 }
 
 /// A package without libraries is none, so the variable that allows it is a contradiction.
-fn refuse_to_skip() -> Result<()> {
-    match std::env::var(REQUIRE).as_deref() {
-        Err(_) | Ok("" | "1") => Ok(()),
-        Ok(other) => bail!(
+fn refuse_to_skip(value: Option<&str>) -> Result<()> {
+    match value {
+        None | Some("" | "1") => Ok(()),
+        Some(other) => bail!(
             "{REQUIRE}={other}: a package holds the native libraries, so they are required; unset \
              the variable, or set it to 1"
         ),
@@ -235,4 +235,44 @@ fn publish(out: &Path, to: &Path) -> Result<()> {
         println!("package: {} ({} KiB)", to.display(), size.div_ceil(1024));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixture::{Bench, assert_names, snapshot};
+
+    #[test]
+    fn a_package_without_its_libraries_is_refused() {
+        for fine in [None, Some(""), Some("1")] {
+            assert!(refuse_to_skip(fine).is_ok());
+        }
+        let message = refuse_to_skip(Some("0")).unwrap_err().to_string();
+        assert_names(&message, &["NCCL_EXTENSIONS_REQUIRE_NATIVE_LIBS=0", "unset", "1"]);
+    }
+
+    #[test]
+    fn the_sums_name_every_product_and_are_put_in_place_with_them() {
+        let bench = Bench::new();
+        let out = bench.path("out");
+        write::file(&out.join("a.crate"), b"a").unwrap();
+        write::file(&out.join("b.tar.zst"), b"b").unwrap();
+        sums(&out).unwrap();
+        publish(&out, &bench.path("to")).unwrap();
+        assert_eq!(snapshot(&bench.path("to")), snapshot(&out));
+        let sums = std::fs::read_to_string(bench.path("to/SHA256SUMS")).unwrap();
+        let expected =
+            "ca978112ca1bbdcafac231b39a23dc4da786eff8147c4e72b9807785afee48bb  a.crate\n";
+        assert!(sums.starts_with(expected) && sums.lines().count() == 2, "{sums}");
+    }
+
+    /// The sys crates are published alone, so each has a copy.
+    #[test]
+    fn the_build_scripts_of_the_sys_crates_share_their_logic() {
+        let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates");
+        let [ep, m2n] = ["nccl-ep-sys", "nccl-m2n-sys"].map(|name| {
+            std::fs::read_to_string(crates.join(name).join("build/native.rs")).unwrap()
+        });
+        assert!(ep == m2n, "copy crates/nccl-ep-sys/build/native.rs to crates/nccl-m2n-sys/build/");
+    }
 }

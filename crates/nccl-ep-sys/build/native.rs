@@ -16,6 +16,12 @@ const COMMAND: &str = "cargo xtask stage-native --from pypi:0.1.0 --with-nccl";
 /// The majors of a tree whose manifest does not say which were asked for.
 const MAJORS: [u32; 2] = [12, 13];
 
+/// Both extensions.
+const ALL: [Library; 2] = [
+    Library { name: "libnccl_ep.so.0", folder: "ep" },
+    Library { name: "libnccl_m2n.so", folder: "m2n" },
+];
+
 /// The library of a sys crate.
 pub(crate) struct Library {
     /// Its file name.
@@ -43,7 +49,24 @@ pub(crate) fn report(library: &Library) -> ExitCode {
     for problem in &missing {
         println!("cargo::{}={problem}", if required { "error" } else { "warning" });
     }
-    if required && !missing.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    if !required || missing.is_empty() {
+        return ExitCode::SUCCESS;
+    }
+    // Cargo may stop before the other sys crate's script says what is missing for it.
+    let root = root.unwrap_or_else(|| "native".into());
+    for other in ALL.iter().filter(|other| other.name != library.name) {
+        for major in majors(&root) {
+            let file = other.file(&root, major);
+            if !is_there(&file) {
+                println!("cargo::error={}: missing or empty too", file.display());
+            }
+        }
+    }
+    ExitCode::FAILURE
+}
+
+fn is_there(file: &Path) -> bool {
+    file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0)
 }
 
 /// A variable's value; empty counts as unset.
@@ -100,7 +123,7 @@ impl Library {
         for major in majors(root) {
             let file = self.file(root, major);
             watch(root, &file);
-            if file.metadata().is_ok_and(|meta| meta.is_file() && meta.len() > 0) {
+            if is_there(&file) {
                 let folder = file.parent().unwrap_or(root);
                 metadata(&format!("lib_cu{major}"), folder);
                 newest = Some(folder.to_owned());

@@ -26,6 +26,12 @@
 //!   that waits for a rank that failed, panicked or left gets [`Error::PeerFailed`] at once.
 //! * Where the GPU's order of rows is unspecified (low latency) rows come in the order of source
 //!   rank and token.
+//! * An update of a high-throughput handle in memory of the caller's leaves an image of the routing
+//!   there, of which `ncclExtImportHandle` makes a handle again. A new handle on such memory that is
+//!   neither imported nor updated is refused.
+//! * In a low-latency group with masks a rank that left or failed is masked at once, without waiting
+//!   for the time-out, which there replaces [`CpuConfig::timeout`]; a rank that finds a peer in
+//!   another operation than its own is told, and does not take wrong rows.
 //! * Resharding is PACK on one NVLink domain, with its limits and its choice of source replicas;
 //!   what also needs a device-controlled network there (reversed meshes, fused groups, copies of a
 //!   rank to itself, DIRECT, PIPE) works. There are no staging slots to run out of.

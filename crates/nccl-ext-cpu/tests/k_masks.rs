@@ -15,6 +15,7 @@ use nccl_ep_sys::{
 };
 use nccl_ext_core::{Comm, Error, bf16};
 use nccl_ext_cpu::{CpuConfig, FailureClass, run_ranks};
+use proptest::prelude::*;
 
 /// A dispatch and a combine of what it received: counts, live rows, sums.
 #[track_caller]
@@ -601,5 +602,81 @@ fn functions_of_groups_without_masks_and_null_pointers() {
         refused(code, ARGUMENT, FailureClass::Throw);
         let code = unsafe { (api.ncclEpGetAsyncError)(group.raw, null_mut()) };
         refused(code, ARGUMENT, FailureClass::Throw);
+    });
+}
+
+/// Three ranks, four tokens each, three experts a token.
+const TRIO: Fixture = Fixture {
+    ranks: 3,
+    experts: 6,
+    max_tokens: 4,
+    topk: 3,
+    ids: |_| vec![-1; 12],
+    values: |r| (1..=4).map(|i| (4 * r + i) as f32).collect(),
+    weight: |v, k| v + k as f32 / 4.0,
+    max_recv: 12,
+};
+
+/// Different experts, or none, for each token of each rank.
+fn routing() -> impl Strategy<Value = Vec<Vec<i64>>> {
+    let token = prop::sample::subsequence(vec![0, 1, 2, 3, 4, 5, -1, -1, -1], 3).prop_shuffle();
+    let rank = prop::collection::vec(token, 4).prop_map(|tokens| tokens.concat());
+    prop::collection::vec(rank, 3)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Masks that agree do what leaving out the ids of masked ranks does.
+    #[test]
+    fn a_mask_is_as_ids_left_out(
+        routing in routing(),
+        pairs in prop::collection::vec(0..2_i32, 6),
+        rank_major in any::<bool>(),
+    ) {
+        // Symmetric: three pairs, whose ranks sum up to 1, 2 and 3, and the diagonal.
+        let active = |a: usize, b: usize| pairs[if a == b { 3 + a } else { a + b - 1 }];
+        ranks(3, |comm| {
+            let me = comm.rank();
+            let layout = if rank_major { RM } else { EM };
+            let step = |group: std::rc::Rc<Group>, ids: Ten<i64>| {
+                let mut ll =
+                    Ll { fixture: TRIO, rank: me, handle: group.handle(layout, 3, 0), group, ids };
+                ok(update_with(&ll.handle, &mut ll.ids, null()));
+                let received = ll.dispatch();
+                let sums = ll.combine(&received.rows);
+                (received, sums)
+            };
+            let group = masked(comm, TRIO, LONG);
+            let mask: Vec<_> = (0..3).map(|rank| active(me, rank)).collect();
+            group.set_mask(&mask);
+            let found = step(group.clone(), ids(3, &routing[me]));
+            assert_eq!((group.mask(3), group.async_error()), (mask.clone(), 0));
+            let kept = routing[me].iter().map(|&id| match id {
+                0.. if mask[id as usize / 2] == 0 => -1,
+                id => id,
+            });
+            let plain = Group::new(comm, &TRIO.config(LL, WIDE));
+            let expected = step(plain.into(), ids(3, &kept.collect::<Vec<_>>()));
+            assert_eq!(found, expected);
+        });
+    }
+}
+
+#[test]
+fn duplicates_that_overfill_an_expert_are_refused_where_they_arrive() {
+    ranks(2, |comm| {
+        let fixture = Fixture { ids: |_| vec![0; 8], ..G2 };
+        let ll = Ll::on(masked(comm, fixture, LONG), comm.rank(), fixture, EM);
+        let mut call = ll.dispatch_call(WIDE);
+        let code = call.call(&ll.handle);
+        if comm.rank() == 0 {
+            refused(code, ARGUMENT, FailureClass::UndefinedBehaviour);
+            assert!(call.out_tokens.unwrap().data.iter().all(|x| x.to_f32() == CANARY));
+            let mut combine = ll.combine_call(&[0.; 16], WIDE);
+            refused(combine.call(&ll.handle), USAGE, FailureClass::UndefinedBehaviour);
+        } else {
+            ok(code);
+        }
     });
 }

@@ -384,6 +384,28 @@ fn l13_two_handles_interleaved_staged_and_not() {
 }
 
 #[test]
+fn l13_two_handles_rank_major() {
+    ranks(2, |comm| {
+        let group = std::rc::Rc::new(Group::new(comm, &G2.config(LL, WIDE)));
+        let handles = [SINGLE, DOUBLE].map(|f| Ll::on(group.clone(), comm.rank(), f, RM));
+        let values = (G2.values)(comm.rank());
+        // Weighting is the caller's job: a token that two ranks have comes back twice.
+        let scaled = |rows: &[f32], by: f32| rows.iter().map(|x| x * by).collect::<Vec<_>>();
+        for staged in [[false; 2], [true; 2], [false, true], [true, false]] {
+            for (ll, (count, copies)) in handles.iter().zip([(2, 1.), (4, 2.)]) {
+                let (received, combined) = round(ll, staged);
+                assert_eq!(received.counters, [count; 2]);
+                assert_eq!(combined, scaled(&values, copies));
+            }
+        }
+        let [single, double] = &handles;
+        let rows = [single.dispatch().rows, double.dispatch().rows];
+        assert_eq!(double.combine(&scaled(&rows[1], 0.5)), values);
+        assert_eq!(single.combine(&rows[0]), values);
+    });
+}
+
+#[test]
 fn l13_staged_rounds_equal_full_ones() {
     ranks(2, |comm| {
         for layout in [EM, RM] {

@@ -49,11 +49,20 @@ pub struct Options {
     pub rounds: usize,
     /// Whether calls are timed alone, too.
     pub speed: bool,
+    /// GiB that the CPU backend may take for received rows, all ranks together.
+    pub cpu_gib: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { corrupt: false, pairs: PAIRS.iter().collect(), warm_up: 1, rounds: 5, speed: false }
+        Self {
+            corrupt: false,
+            pairs: PAIRS.iter().collect(),
+            warm_up: 1,
+            rounds: 5,
+            speed: false,
+            cpu_gib: limits::CPU_GIB,
+        }
     }
 }
 
@@ -63,7 +72,7 @@ impl Default for Options {
 /// [`Failure`] when the routing breaks a rule of the demo or of the API, or a call fails. A result
 /// that is wrong is no error but a verdict in the report.
 pub fn run(routing: &Routing, options: &Options) -> Result<Report, Failure> {
-    limits::check_cpu(routing, &options.pairs)?;
+    limits::check_cpu(routing, options)?;
     let pair = |pair: &&'static Pair| {
         let outcomes = cpu::run_pair(pair, routing, options)?;
         Ok(PairReport::new(pair, routing, options, &outcomes, None))

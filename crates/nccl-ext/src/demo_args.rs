@@ -40,6 +40,9 @@ pub(crate) struct DemoArgs {
     /// On GPUs, end ranks that have not finished by then.
     #[arg(long, value_name = "SECONDS", default_value = "300")]
     timeout: String,
+    /// Memory that the CPU backend may take for received rows, all ranks together.
+    #[arg(long, value_name = "GIB", default_value = "2")]
+    cpu_memory: String,
     /// Print one JSON object.
     #[arg(long)]
     json: bool,
@@ -94,8 +97,9 @@ impl DemoArgs {
                 found: "a backend on the host".into(),
             }));
         }
-        let mut options =
-            Options { corrupt: self.corrupt, rounds, speed: load.is_some(), ..Options::default() };
+        let cpu_gib = number("--cpu-memory", &self.cpu_memory, 1..=65_536)?;
+        let (corrupt, speed) = (self.corrupt, load.is_some());
+        let mut options = Options { corrupt, rounds, speed, cpu_gib, ..Options::default() };
         if let Some(list) = &self.pairs {
             options.pairs = demo::named(list)?;
         }

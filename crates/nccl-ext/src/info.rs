@@ -42,8 +42,14 @@ pub struct Library {
     pub name: &'static str,
     /// The version it reports.
     pub version: String,
-    /// Its file; none for code inside this program.
+    /// The file that is mapped; none for code inside this program.
     pub path: Option<String>,
+    /// The GNU build id of the mapped code, in hexadecimal.
+    pub build_id: Option<String>,
+    /// The CUDA major that it is built for, where that can be told.
+    pub cuda_major: Option<u32>,
+    /// Which step of the search found it.
+    pub found_by: Option<String>,
 }
 
 impl Library {
@@ -54,8 +60,24 @@ impl Library {
             name: library.name,
             version: library.version.to_string(),
             path: library.path.as_ref().map(|path| path.display().to_string()),
+            build_id: library.build_id.clone(),
+            cuda_major: library.cuda_major,
+            found_by: library.origin.clone(),
         };
         backend.libraries().iter().map(library).collect()
+    }
+}
+
+impl Library {
+    /// In parentheses, what is known beyond name, version and file.
+    fn details(&self) -> String {
+        let known = [
+            self.cuda_major.map(|major| format!("CUDA {major}")),
+            self.build_id.as_ref().map(|id| format!("build {id}")),
+            self.found_by.as_ref().map(|by| format!("found by: {by}")),
+        ];
+        let known: Vec<String> = known.into_iter().flatten().collect();
+        if known.is_empty() { String::new() } else { format!(" ({})", known.join(", ")) }
     }
 }
 
@@ -127,9 +149,10 @@ impl Info {
                     writeln!(text, "backend {name}: not available: {error}")?;
                 }
             }
-            for Library { name, version, path } in &backend.libraries {
+            for library in &backend.libraries {
+                let Library { name, version, path, .. } = library;
                 let path = path.as_deref().unwrap_or("inside this program");
-                writeln!(text, "  {name} {version}: {path}")?;
+                writeln!(text, "  {name} {version}: {path}{}", library.details())?;
             }
         }
         Ok(())

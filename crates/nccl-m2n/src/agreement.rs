@@ -114,18 +114,18 @@ fn part(zero: &[u64], other: &[u64], rank: usize) -> String {
         return say(what, &a.to_string(), &b.to_string());
     }
     let pairs = calls.chunks_exact(CALL_WORDS).zip(their_calls.chunks_exact(CALL_WORDS));
-    for (entry, (a, b)) in pairs.enumerate().filter(|(_, (a, b))| a != b) {
-        let what = format!("call {entry}");
-        return match (decode_call(a), decode_call(b)) {
-            (Some(a), Some(b)) => of_calls((&a.0, &a.1), (&b.0, &b.1)).map_or_else(
-                || say(&what, "another", "another"),
-                |found| say(&format!("{what}, {}", found.what), &found.first, &found.second),
-            ),
-            (None, _) => say(&what, "no call", "a call"),
-            (_, None) => say(&what, "a call", "no call"),
-        };
+    let Some((entry, (a, b))) = pairs.enumerate().find(|(_, (a, b))| a != b) else {
+        return say("calls", "others", "others");
+    };
+    let what = format!("call {entry}");
+    match (decode_call(a), decode_call(b)) {
+        (Some(a), Some(b)) => of_calls((&a.0, &a.1), (&b.0, &b.1)).map_or_else(
+            || say(&what, "another", "another"),
+            |found| say(&format!("{what}, {}", found.what), &found.first, &found.second),
+        ),
+        (None, _) => say(&what, "no call", "a call"),
+        (_, None) => say(&what, "a call", "no call"),
     }
-    say("calls", "others", "others")
 }
 
 fn decode_call(words: &[u64]) -> Option<(Layout, Layout)> {
@@ -198,10 +198,7 @@ mod tests {
         assert_eq!(part(&same, &fewer, 1), "call 1: a call on rank 0, no call on rank 1");
         let mut settings = sent(&[(a, b)], 2);
         settings[3] = 2;
-        assert_eq!(
-            part(&fewer, &settings, 1),
-            "NCCL_RESHARD_LB_MODE: 0 on rank 0, 2 on rank 1"
-        );
+        assert_eq!(part(&fewer, &settings, 1), "NCCL_RESHARD_LB_MODE: 0 on rank 0, 2 on rank 1");
     }
 
     #[test]

@@ -155,9 +155,10 @@ mod tests {
     #[test]
     fn what_the_library_refuses_is_refused() {
         let nine = "2048,2049,2050,2051,2052,2053,2054,2055,2056";
-        for text in
-            ["1k", "2k:65", "4k,4096", "4k,", "4kb", "4g", "", "4k:0", nine, "+4k", "4k:+2", "k", "4 k"]
-        {
+        for text in [
+            "1k", "2k:65", "4k,4096", "4k,", "4kb", "4g", "", "4k:0", nine, "+4k", "4k:+2", "k",
+            "4 k",
+        ] {
             assert_eq!(parsed(text), None, "{text:?}");
         }
         assert_eq!(parsed("2k:40,4k:25"), None);

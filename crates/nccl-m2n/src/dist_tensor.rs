@@ -240,9 +240,8 @@ mod tests {
             Layout::new(mesh, &[Replicate, Shard(-1)], &[5, 7], DataType::Float16).unwrap();
         let data = [0_u16; 35];
         // SAFETY: the tensor is only looked at.
-        let tensor = unsafe {
-            DistTensor::from_raw(data.as_ptr().cast(), &layout, MemorySpace::Host)
-        };
+        let tensor =
+            unsafe { DistTensor::from_raw(data.as_ptr().cast(), &layout, MemorySpace::Host) };
         assert_eq!(format!("{tensor:?}"), "DistTensor({2,3}@4 [R,S1] 5x7 fp16, host memory)");
         let mut descriptor = Descriptor::new(tensor.side(), 4);
         // SAFETY: the descriptor is bound and does not move.

@@ -44,7 +44,8 @@ impl Epoch {
         }
         let caches = backend.memory() == MemorySpace::Device;
         let state = Mutex::default();
-        let epoch: &'static Self = Box::leak(Box::new(Self { gate: Gate::default(), caches, state }));
+        let epoch: &'static Self =
+            Box::leak(Box::new(Self { gate: Gate::default(), caches, state }));
         all.push((backend, epoch));
         epoch
     }

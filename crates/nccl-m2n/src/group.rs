@@ -267,7 +267,7 @@ impl<'env> Group<'env> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        if let Some(error) = self.failed.take() {
+        if let Some(error) = self.failed.clone() {
             // The recording function kept it to itself.
             self.abandon(&error);
             return Err(error);
@@ -337,11 +337,19 @@ impl<'env> Group<'env> {
 
     /// The first entry that this rank alone has something against.
     fn own_failure(&self) -> Option<Error> {
-        let failed = self.entries.iter().enumerate().find_map(|(i, entry)| {
-            entry.failed.as_ref().map(|error| (i, error.clone()))
-        });
+        let failed = self
+            .entries
+            .iter()
+            .enumerate()
+            .find_map(|(i, entry)| entry.failed.as_ref().map(|error| (i, error.clone())));
         let (index, error) = match (failed, self.alias()) {
-            (Some(a), Some(b)) => if a.0 <= b.0 { a } else { b },
+            (Some(a), Some(b)) => {
+                if a.0 <= b.0 {
+                    a
+                } else {
+                    b
+                }
+            }
             (a, b) => a.or(b)?,
         };
         Some(Error::Entry { index, error: Arc::new(error) })
@@ -450,6 +458,8 @@ impl<'env> Group<'env> {
         // In one order on all threads, as two groups may share communicators.
         let mut comms: Vec<&Comm> = members.iter().map(|member| &member.comm).collect();
         comms.sort_unstable_by_key(|comm| comm.as_raw().addr());
+        // Two runtimes may both know one.
+        comms.dedup_by_key(|comm| comm.as_raw().addr());
         let _calls: Vec<_> = comms.iter().map(|comm| comm.lock()).collect();
         // SAFETY: this thread's group, recorded above; the communicators live, and the tiles are
         // borrowed for longer than this call and stay valid until enqueued work is done.

@@ -255,8 +255,12 @@ mod tests {
         let layout = bytes(&[2, 3], &[Replicate, Shard(1)], &[5, 2, 7]).unwrap();
         assert_eq!(&layout.global_shape()[..], &[5, 6, 7]);
         assert_eq!((layout.local_bytes(), layout.global_bytes()), (70, 210));
-        let again =
-            Layout::from_global(mesh(&[2, 3]), &[Replicate, Shard(-2)], &[5, 6, 7], DataType::Uint8);
+        let again = Layout::from_global(
+            mesh(&[2, 3]),
+            &[Replicate, Shard(-2)],
+            &[5, 6, 7],
+            DataType::Uint8,
+        );
         assert_eq!(again.unwrap(), layout);
         assert_eq!(layout.to_string(), "{2,3}@0 [R,S1] 5x2x7 uint8");
         let copies = layout.on(mesh(&[4]), &[Replicate]).unwrap();
@@ -268,8 +272,7 @@ mod tests {
     fn dimensions_that_do_not_divide_are_uneven() {
         let uneven = |parts, size| {
             let shape = [size, 10];
-            let made =
-                Layout::from_global(mesh(&[parts]), &[Shard(0)], &shape, DataType::Float32);
+            let made = Layout::from_global(mesh(&[parts]), &[Shard(0)], &shape, DataType::Float32);
             match made {
                 Err(Error::Uneven { dim, size, parts }) => (dim, size, parts),
                 other => panic!("{other:?}"),

@@ -125,10 +125,6 @@ impl Member {
         }
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost.get().is_some()
-    }
-
     /// This rank will not come to the call that its peers are in, or coming to: later ones are
     /// refused, and the peers are told where the backend can.
     pub(crate) fn lose(&self, error: &Error) {

@@ -46,8 +46,7 @@ impl Library {
     /// The library's words for this thread's last call; empty when it succeeded (M2N 1.7).
     pub(crate) fn last_error(self) -> Result<String> {
         // SAFETY: no arguments.
-        let text =
-            unsafe { guard::call("ncclM2nGetLastError", self.api.ncclM2nGetLastError, ())? };
+        let text = unsafe { guard::call("ncclM2nGetLastError", self.api.ncclM2nGetLastError, ())? };
         if text.is_null() {
             return Ok(String::new());
         }

@@ -139,11 +139,7 @@ impl Runtime {
 }
 
 /// The rules that every rank checks alike.
-pub(crate) fn check_layouts(
-    member: &Member,
-    source: &Layout,
-    destination: &Layout,
-) -> Result<()> {
+pub(crate) fn check_layouts(member: &Member, source: &Layout, destination: &Layout) -> Result<()> {
     let plan = Plan::unchecked(source, destination, &member.conditions);
     let facts = call::Facts { plan: &plan };
     rules::check(call::PAIR, |broken| broken(&facts))?;
@@ -159,12 +155,8 @@ pub(crate) fn check_memory(
 ) -> Result<()> {
     let (comm, rank) = (&member.comm, member.comm.rank());
     for (side, is_source) in [(source, true), (destination, false)] {
-        let facts = local::Facts {
-            layout: &side.layout,
-            buffer: side.buffer.as_ref(),
-            rank,
-            is_source,
-        };
+        let facts =
+            local::Facts { layout: &side.layout, buffer: side.buffer.as_ref(), rank, is_source };
         rules::check(local::RULES, |broken| broken(&facts))?;
         if let Some(tile) = side.tile_of(rank) {
             comm.check_memory(if is_source { "source" } else { "destination" }, tile)?;

@@ -33,7 +33,7 @@ pub struct Runtime {
     pub(crate) handle: ncclM2nHandle_t,
     pub(crate) agreement: Agreement,
     pub(crate) epoch: &'static Epoch,
-    settings: Settings,
+    settings: Box<Settings>,
     members: RwLock<Vec<Arc<Member>>>,
     /// The native error after which the library must not be used.
     poisoned: OnceLock<Arc<Error>>,
@@ -87,7 +87,7 @@ impl Runtime {
             handle,
             agreement: config.agreement,
             epoch,
-            settings,
+            settings: Box::new(settings),
             members: RwLock::new(Vec::new()),
             poisoned: OnceLock::new(),
             finalized: false,

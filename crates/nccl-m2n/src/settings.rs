@@ -97,7 +97,9 @@ impl Settings {
             split_threshold: positive("SPLIT_AUTO_PARENT_THRESHOLD")
                 .unwrap_or(plain.split_threshold),
             destination_domain: positive("DST_DOMAIN_SIZE"),
-            buckets: get("PACK_BUFFSIZES").and_then(|text| Buckets::parse(&text)).unwrap_or_default(),
+            buckets: get("PACK_BUFFSIZES")
+                .and_then(|text| Buckets::parse(&text))
+                .unwrap_or_default(),
             ctas: positive("NUM_CTAS").unwrap_or_else(|| most.map_or(CTAS, |max| max.min(CTAS))),
             pipe_peers: positive("PIPE_GIN_PEERS_PER_SLOT").unwrap_or(plain.pipe_peers),
         }

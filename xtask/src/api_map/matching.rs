@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Library;
-use super::c_api::{CApi, member};
+use super::c_api::{CApi, Field, member};
 use super::rust_api::RustApi;
 use super::unwrapped::Entry;
 
@@ -64,8 +64,8 @@ impl Map {
     }
 }
 
-/// Rust names by C name: what the aliases say, fields by their names, and what is passed by value
-/// by its type.
+/// Rust names by C name: what the aliases say, fields by the names of fields and methods, and what
+/// is passed by value by its type.
 fn wrapped(
     library: &Library,
     c: &CApi,
@@ -89,13 +89,22 @@ fn wrapped(
             }
             add(alias.clone(), counterpart.rust.clone());
             let Some(structure) = c.structure(alias) else { continue };
-            for (field, named) in &counterpart.fields {
-                let same = |c: &str| match named {
-                    Some(named) => named == c,
-                    None => plain(field) == plain(c),
+            for (name, named) in &counterpart.fields {
+                let same = |field: &&Field| match named {
+                    Some(named) => *named == field.name,
+                    None => plain(name) == plain(&field.name),
                 };
-                if let Some(found) = structure.fields.iter().find(|c| same(&c.name)) {
-                    add(member(alias, &found.name), format!("{}::{field}", counterpart.rust));
+                if let Some(field) = structure.fields.iter().find(same) {
+                    add(member(alias, &field.name), format!("{}::{name}", counterpart.rust));
+                }
+            }
+            // A method may be called like a field and be about something else: an entry decides.
+            for name in rust.methods.get(&counterpart.rust).into_iter().flatten() {
+                let same = |field: &&Field| plain(name) == plain(&field.name);
+                let field = structure.fields.iter().find(same);
+                let item = field.map(|field| member(alias, &field.name));
+                if let Some(item) = item.filter(|item| reason(library.unwrapped, item).is_none()) {
+                    add(item, format!("{}::{name}", counterpart.rust));
                 }
             }
         }

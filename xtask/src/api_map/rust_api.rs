@@ -1,5 +1,6 @@
 //! Counterparts of C items in the sources of a safe crate.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -24,6 +25,8 @@ pub(super) struct Counterpart {
 #[derive(Debug, Default)]
 pub(super) struct RustApi {
     pub(super) counterparts: Vec<Counterpart>,
+    /// Public methods by the type that has them.
+    pub(super) methods: BTreeMap<String, Vec<String>>,
 }
 
 impl RustApi {
@@ -51,6 +54,8 @@ impl RustApi {
                     for item in &item.items {
                         match item {
                             ImplItem::Fn(item) if public(&item.vis) => {
+                                let methods = self.methods.entry(owner.clone()).or_default();
+                                methods.push(item.sig.ident.to_string());
                                 self.member(&owner, &item.sig.ident, &item.attrs)?;
                             }
                             ImplItem::Const(item) if public(&item.vis) => {

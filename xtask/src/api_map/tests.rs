@@ -136,6 +136,20 @@ fn fields_of_plain_structures_and_bundles() {
     }
 }
 
+/// Getters of a type whose fields are private, wherever its `impl` is.
+#[test]
+fn methods_of_the_fields_names() {
+    let private = "#[doc(alias = \"ncclTConfig_t\")] pub struct Config { max_cta: u32 }
+        impl Config { pub fn max_cta(&self) -> u32 { 0 } fn mode(&self) {} }";
+    let problems = map(private, &[]).unwrap_err();
+    assert!(!problems.contains("ncclTConfig_t::maxCta"), "{problems}");
+    assert!(problems.contains("`ncclTConfig_t::mode` has no"), "{problems}");
+    // `size` is the structure's size in C; here it is something else.
+    let size = format!("{SOURCE} impl Config {{ pub fn size(&self) -> usize {{ 0 }} }}");
+    let map = map(&size, &[SIZE]).unwrap();
+    assert_eq!(map.answer("ncclTConfig_t::size"), Some(&Answer::Reason(SIZE.reason)));
+}
+
 #[test]
 fn an_item_with_neither_is_named() {
     let problems = map(&SOURCE.replace("ncclTMake", "make"), &[SIZE]).unwrap_err();

@@ -32,7 +32,6 @@ pub(super) const EP: &[Entry] = &[
     entry("ncclEpTensorDestroy", "descriptors are made on the stack of the call that uses them"),
     entry("ncclEpTensorAllocConfig_t", "for `ncclEpTensorAlloc`, which is not called"),
     entry("ncclEpTensor_t::ndim", "the length of `Tensor::shape`"),
-    entry("ncclEpTensor_t::datatype", "`Tensor::data_type`"),
     entry("ncclEpTensor_t::data", "the pointer of the buffer that a tensor is made over"),
     entry("ncclEpTensor_t::sizes", "`Tensor::shape`"),
     entry("ncclEpTensor_t::win_hdl", NO_WINDOWS),
@@ -55,4 +54,10 @@ pub(super) const M2N: &[Entry] = &[
     entry("*::size", BY_THE_BINDING),
     entry("*::magic", BY_THE_BINDING),
     entry("*::version", BY_THE_BINDING),
+    entry("ncclDistTensor_t::dataPtr", "the pointer of the buffer that a side is made over"),
+    entry("ncclDistTensor_t::localShape", "`Layout::local_shape` of this rank"),
+    entry("ncclDistTensor_t::ndims", "the length of `Layout::local_shape`"),
+    entry("ncclDistTensor_t::dtype", "`Layout::data_type`"),
+    entry("ncclDistTensor_t::mesh", "`Layout::mesh`"),
+    entry("ncclDistTensor_t::placements", "`Layout::placements`"),
 ];

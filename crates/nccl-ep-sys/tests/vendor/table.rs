@@ -18,8 +18,6 @@ pub(crate) enum Needs {
 pub(crate) enum Asked {
     /// The vendor's library and the CPU backend, which agree.
     Both,
-    /// As `Both`, but the CPU backend may say that it does not offer this yet: a skip.
-    WhereOffered,
     /// The vendor's library: what it does depends on CUDA being absent.
     Vendor,
 }
@@ -71,10 +69,6 @@ impl Row {
         Self { asked: Asked::Vendor, ..self }
     }
 
-    pub(crate) fn where_offered(self) -> Self {
-        Self { asked: Asked::WhereOffered, ..self }
-    }
-
     pub(crate) fn saying(self, saying: impl Into<String>) -> Self {
         Self { saying: saying.into(), ..self }
     }
@@ -99,14 +93,10 @@ impl Row {
         }
     }
 
-    /// Compares what the CPU backend did, and what it says that the vendor's library does. Gives
-    /// the reason of a skip.
-    pub(crate) fn check_cpu(&self, ended: &Ended) -> Result<Option<String>, String> {
+    /// Compares what the CPU backend did, and what it says that the vendor's library does.
+    pub(crate) fn check_cpu(&self, ended: &Ended) -> Result<(), String> {
         let reports = ended.reports()?;
         let [seen, class] = reports[..] else { return Err(ended.fail("two lines were expected")) };
-        if self.asked == Asked::WhereOffered && class.contains("is not offered") {
-            return Ok(Some(class.to_owned()));
-        }
         let (holds, expected) = match &self.expected {
             Expected::Seen(text) if text.contains("ncclInvalid") => (seen == text, "Return"),
             Expected::Seen(text) => (seen == text, "no refusal"),
@@ -114,7 +104,7 @@ impl Row {
             Expected::Throw(_) => (seen.starts_with("ncclInvalid"), "Throw"),
         };
         if holds && !seen.ends_with("out set") && class == expected {
-            Ok(None)
+            Ok(())
         } else {
             Err(ended.fail(&format!("it should have reported {:?}, {expected}", self.expected)))
         }

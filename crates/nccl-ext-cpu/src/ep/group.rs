@@ -187,6 +187,9 @@ fn positive(value: u32, name: &str) -> Outcome {
     })
 }
 
+/// Far above any model, far below what would not fit memory.
+const MOST_EXPERTS: u32 = 1 << 20;
+
 fn build(
     member: &Arc<Member>,
     algorithm: Algorithm,
@@ -198,6 +201,10 @@ fn build(
     require(config.alloc.alloc_fn.is_some() == config.alloc.free_fn.is_some(), || {
         let rule = "allocation and free are given together";
         Refusal::usage(ret, "alloc", rule, "both functions or neither", "one of them")
+    })?;
+    require(config.num_experts <= MOST_EXPERTS, || {
+        let rule = "this backend keeps counts for every expert";
+        Refusal::usage(ret, "num_experts", rule, MOST_EXPERTS, config.num_experts)
     })?;
     require(config.max_num_sms <= SM_COUNT, || {
         let expected = format_args!("at most {SM_COUNT}").to_string();

@@ -20,7 +20,7 @@ const LENGTH: usize = 2;
 const CHECKSUM: usize = 3;
 
 /// What the importer has to have in common with who prepared the memory.
-const FIELDS: [&str; 14] = [
+const FIELDS: [&str; 13] = [
     "the layout",
     "the number of ranks",
     "num_experts",
@@ -30,7 +30,6 @@ const FIELDS: [&str; 14] = [
     "overflow_policy DROP",
     "the expert-major mode",
     "dispatch_output_per_expert_alignment",
-    "num_topk of the group",
     "the rank",
     "num_tokens",
     "num_topk",
@@ -65,7 +64,6 @@ impl Facts {
             u64::from(settings.drop),
             settings.em_mode as u64,
             step.alignment.max(1) as u64,
-            settings.num_topk as u64,
             step.rank as u64,
             step.tokens as u64,
             step.topk as u64,

@@ -68,12 +68,14 @@ pub struct Ten<T> {
     pub data: Vec<T>,
     sizes: Vec<usize>,
     raw: ncclEpTensor_t,
+    /// Bytes by which the descriptor misses the data.
+    pub skew: usize,
 }
 
 impl<T: Element> Ten<T> {
     pub fn new(sizes: &[usize], data: Vec<T>) -> Self {
         assert_eq!(data.len(), sizes.iter().product::<usize>());
-        let mut this = Self { data, sizes: sizes.to_vec(), raw: VersionedStruct::init() };
+        let mut this = Self { data, sizes: sizes.to_vec(), raw: VersionedStruct::init(), skew: 0 };
         this.raw.ndim = sizes.len() as u32;
         this.raw.datatype = T::DATA_TYPE.as_raw();
         this
@@ -88,6 +90,7 @@ impl<T: Element> Ten<T> {
         self.raw.sizes = self.sizes.as_mut_ptr();
         self.raw.data =
             if self.data.is_empty() { null_mut() } else { self.data.as_mut_ptr().cast() };
+        self.raw.data = self.raw.data.wrapping_byte_add(self.skew);
         &raw mut self.raw
     }
 

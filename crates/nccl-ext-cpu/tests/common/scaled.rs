@@ -52,7 +52,13 @@ pub struct Scaled {
 }
 
 impl Scaled {
-    fn of(fixture: Fixture, rank: usize, width: Width, types: [DataType; 2], out: &[usize]) -> Self {
+    fn of(
+        fixture: Fixture,
+        rank: usize,
+        width: Width,
+        types: [DataType; 2],
+        out: &[usize],
+    ) -> Self {
         let count = (fixture.values)(rank).len();
         let all = |row: fn(usize, usize, usize) -> Vec<u8>, bytes| {
             (0..count).flat_map(|t| row(rank, t, bytes)).collect::<Vec<_>>()

@@ -2,6 +2,7 @@
 
 use nccl_ep::{Algorithm, Layout};
 
+use super::Options;
 use super::pair::Pair;
 use crate::failure::InputError;
 use crate::routing::{Routing, Sizes};
@@ -9,27 +10,27 @@ use crate::routing::{Routing, Sizes};
 /// Ranks are threads of this process.
 const MAX_RANKS: usize = 256;
 
-/// Room for received rows on the CPU backend, all ranks together.
-const MAX_ROWS_BYTES: u128 = 2 << 30;
+/// GiB for received rows on the CPU backend, all ranks together, unless told otherwise.
+pub(super) const CPU_GIB: usize = 2;
 
 /// Room for received rows on one GPU.
 const MAX_GPU_ROWS_BYTES: u128 = 32 << 30;
 
 /// Refuses what would use up this machine.
-pub(super) fn check_cpu(routing: &Routing, pairs: &[&Pair]) -> Result<(), InputError> {
+pub(super) fn check_cpu(routing: &Routing, options: &Options) -> Result<(), InputError> {
     let ranks = routing.sizes.ranks;
     if ranks > MAX_RANKS {
         let rule = "the ranks of the demo are threads of one process";
         let (expected, found) = (format!("at most {MAX_RANKS}"), ranks.to_string());
         return Err(error(routing, "ranks", rule, expected, found));
     }
-    pairs.iter().try_for_each(|pair| fits_cpu(routing, pair))
+    options.pairs.iter().try_for_each(|pair| fits_cpu(routing, pair, options.cpu_gib))
 }
 
 /// Whether the CPU backend has room for this pair.
-pub(super) fn fits_cpu(routing: &Routing, pair: &Pair) -> Result<(), InputError> {
+fn fits_cpu(routing: &Routing, pair: &Pair, gib: usize) -> Result<(), InputError> {
     let Room { item, rule, factors } = Room::new(routing, pair);
-    check(routing, item, rule, &factors, MAX_ROWS_BYTES)
+    check(routing, item, rule, &factors, (gib as u128) << 30)
 }
 
 /// Whether a GPU has room for a rank of this pair.

@@ -55,9 +55,11 @@ pub fn run(routing: &Routing, options: &Options, start: &Start) -> Result<Report
         let ranks = 0..routing.sizes.ranks;
         let outcomes = ranks.map(|rank| results::read(folder.path(), rank, number));
         let outcomes: Vec<_> = outcomes.collect::<Result<_, _>>()?;
+        let cpu_gib = options.cpu_gib;
+        let pairs_of_one = vec![*pair];
         let once =
-            Options { corrupt: false, warm_up: 0, rounds: 1, speed: false, pairs: vec![pair] };
-        let cpu = match limits::check_cpu(routing, &once.pairs) {
+            Options { warm_up: 0, rounds: 1, pairs: pairs_of_one, cpu_gib, ..Options::default() };
+        let cpu = match limits::check_cpu(routing, &once) {
             Ok(()) => Ok(cpu::run_pair(pair, routing, &once)?),
             Err(error) => Err(error.to_string()),
         };

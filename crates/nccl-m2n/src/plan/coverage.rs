@@ -87,7 +87,9 @@ fn written(geometry: &Geometry, transfer: &Transfer) -> Result<Box> {
     }
     let sides = [(from, transfer.source_offset, 0), (to, transfer.destination_offset, 1)];
     let boxes = sides.map(|(side, offset, which)| {
-        region(side, transfer, offset, |level| [level.source_stride, level.destination_stride][which])
+        region(side, transfer, offset, |level| {
+            [level.source_stride, level.destination_stride][which]
+        })
     });
     let [Some((from_low, from_size)), Some((low, size))] = boxes else {
         return wrong("its runs are no box of the tile");
@@ -190,8 +192,7 @@ mod tests {
 
     fn plan() -> Plan {
         let mesh = |start| Mesh::new(&[2], start).unwrap();
-        let source =
-            Layout::from_global(mesh(0), &[Shard(0)], &[4, 4], DataType::Uint8).unwrap();
+        let source = Layout::from_global(mesh(0), &[Shard(0)], &[4, 4], DataType::Uint8).unwrap();
         let destination = source.on(mesh(2), &[Shard(1)]).unwrap();
         Plan::new(&source, &destination, &Conditions::one_host(4)).unwrap()
     }
@@ -214,10 +215,7 @@ mod tests {
     #[test]
     fn a_plan_that_moves_nothing_is_refused() {
         let message = problem(Vec::clear);
-        assert_eq!(
-            message,
-            "the plan does not fill the tile of rank 2: 0 of 8 bytes are written"
-        );
+        assert_eq!(message, "the plan does not fill the tile of rank 2: 0 of 8 bytes are written");
     }
 
     #[test]

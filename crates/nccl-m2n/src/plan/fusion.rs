@@ -64,8 +64,7 @@ mod tests {
 
     fn entry(placement: Placement, bytes: usize) -> (Layout, Layout) {
         let mesh = |start| Mesh::new(&[2], start).unwrap();
-        let source =
-            Layout::from_global(mesh(0), &[placement], &[bytes], DataType::Int8).unwrap();
+        let source = Layout::from_global(mesh(0), &[placement], &[bytes], DataType::Int8).unwrap();
         (source, source.on(mesh(2), &[Replicate]).unwrap())
     }
 

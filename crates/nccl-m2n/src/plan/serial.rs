@@ -85,8 +85,7 @@ mod tests {
     fn plan() -> Plan {
         let mesh = |dims: &[usize], start| Mesh::new(dims, start).unwrap();
         let data_type = DataType::Bfloat16;
-        let source =
-            Layout::from_global(mesh(&[2], 0), &[Shard(0)], &[4, 6], data_type).unwrap();
+        let source = Layout::from_global(mesh(&[2], 0), &[Shard(0)], &[4, 6], data_type).unwrap();
         let destination = source.on(mesh(&[2, 3], 2), &[Replicate, Shard(1)]).unwrap();
         Plan::new(&source, &destination, &Conditions::one_host(8)).unwrap()
     }

@@ -89,7 +89,8 @@ impl Plan {
                     *bytes += hop.bytes;
                 }
             }
-            *(if local { &mut traffic.local_bytes } else { &mut traffic.remote_bytes }) += hop.bytes;
+            *(if local { &mut traffic.local_bytes } else { &mut traffic.remote_bytes }) +=
+                hop.bytes;
         });
         traffic.links.sort_unstable_by_key(|link| (link.from, link.to));
         traffic.links.dedup_by(|next, first| {

@@ -82,10 +82,9 @@ impl Transfer {
     /// [`Error::Invalid`] when a tile is too small.
     pub fn copy(&self, source: &[u8], destination: &mut [u8]) -> Result<()> {
         for (from, to) in self.runs() {
-            let (Some(from), Some(to)) = (
-                source.get(from..from + self.run),
-                destination.get_mut(to..to + self.run),
-            ) else {
+            let (Some(from), Some(to)) =
+                (source.get(from..from + self.run), destination.get_mut(to..to + self.run))
+            else {
                 return Err(Error::Invalid {
                     argument: "tile",
                     rule: "a transfer stays inside both tiles",

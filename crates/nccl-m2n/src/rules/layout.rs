@@ -62,7 +62,8 @@ impl Facts<'_> {
     }
 
     fn local_bytes(&self) -> Option<usize> {
-        let elements = self.local_shape.iter().try_fold(1_usize, |n, extent| n.checked_mul(*extent));
+        let elements =
+            self.local_shape.iter().try_fold(1_usize, |n, extent| n.checked_mul(*extent));
         elements?.checked_mul(self.data_type.size())
     }
 

@@ -30,7 +30,11 @@ fn assert_nothing_issued(info: &RuleInfo) {
     let calls = stub::take_calls();
     let issued = ["ncclReshard", "ncclReshardWithWindow", "ncclM2nGroupEnd"];
     let recorded = calls.contains(&"ncclM2nGroupAbort");
-    assert!(recorded || !calls.iter().any(|call| issued.contains(call)), "{}: {calls:?}", info.name);
+    assert!(
+        recorded || !calls.iter().any(|call| issued.contains(call)),
+        "{}: {calls:?}",
+        info.name
+    );
     assert!(!calls.contains(&"ncclM2nGroupEnd"), "{}: {calls:?}", info.name);
 }
 
@@ -142,8 +146,7 @@ impl Attempt {
             "call.dimensions" => Self::between(4, source, side(&[2], 2, &[Replicate], &[4, 1])),
             "call.data-type" => {
                 let mesh = *destination.mesh();
-                good.destination =
-                    Layout::new(mesh, &[Replicate], &[4], DataType::Int8).unwrap();
+                good.destination = Layout::new(mesh, &[Replicate], &[4], DataType::Int8).unwrap();
                 good
             }
             "call.global-shape" => Self::between(4, source, copies(&[2], 2, 6)),
@@ -158,9 +161,7 @@ impl Attempt {
             "call.not-empty" => {
                 Self::between(2, copies(&[1], 0, 0), copies(&[1], 1, 0)).algorithm(direct)
             }
-            "call.single-domain-sources" => {
-                Self::between(34, from(&[33], 0), copies(&[1], 33, 66))
-            }
+            "call.single-domain-sources" => Self::between(34, from(&[33], 0), copies(&[1], 33, 66)),
             "call.sources" => Self::between(18, from(&[17], 1), copies(&[1], 0, 34)),
             "call.targets" => Self::between(66, copies(&[1], 0, 65), to(&[65], 1, 1)),
             "call.replicas" => Self::between(131, copies(&[1], 0, 1), copies(&[130], 1, 1)),
@@ -326,8 +327,7 @@ fn entries_that_share_memory() {
         stub::take_calls();
         result
     };
-    let mut split = Settings::default();
-    split.split_comm = Some(true);
+    let split = Settings { split_comm: Some(true), ..Settings::default() };
     let error = share(Settings::default(), 1).unwrap_err();
     assert!(matches!(error, Error::Entry { index: 1, .. }), "{error:?}");
     assert_names(&group::ALIAS, &error);
@@ -346,10 +346,7 @@ fn a_native_error_poisons_the_runtime() {
     let mut to = DistTensorMut::inactive(&destination);
     stub::fail_next("ncclReshard", ncclResult_t::ncclInvalidUsage);
     let error = runtime.reshard(&comm, &from, &mut to, STREAM).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "ncclReshard returned ncclInvalidUsage (5): the stub's words"
-    );
+    assert_eq!(error.to_string(), "ncclReshard returned ncclInvalidUsage (5): the stub's words");
     let again = runtime.reshard(&comm, &from, &mut to, STREAM).unwrap_err();
     assert!(matches!(again, Error::Poisoned { .. }), "{again:?}");
     let grouped = runtime.group(|_| Ok(())).unwrap_err();

@@ -132,13 +132,13 @@ unsafe extern "C" fn abort_comm(_: ncclComm_t) -> ncclResult_t {
     called("ncclCommAbort")
 }
 
-unsafe extern "C" fn properties(
-    comm: ncclComm_t,
-    out: *mut ncclCommProperties_t,
-) -> ncclResult_t {
+unsafe extern "C" fn properties(comm: ncclComm_t, out: *mut ncclCommProperties_t) -> ncclResult_t {
     let network = NETWORK.get();
-    let gin =
-        if network { ncclGinType_t::NCCL_GIN_TYPE_PROXY } else { ncclGinType_t::NCCL_GIN_TYPE_NONE };
+    let gin = if network {
+        ncclGinType_t::NCCL_GIN_TYPE_PROXY
+    } else {
+        ncclGinType_t::NCCL_GIN_TYPE_NONE
+    };
     // SAFETY: the caller's out pointer, filled as far as its head.
     unsafe {
         (*out).nRanks = ranks_of(comm) as c_int;

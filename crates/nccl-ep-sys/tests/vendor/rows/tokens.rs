@@ -150,7 +150,7 @@ pub(super) fn rows() -> Vec<Row> {
         let row = Row::new(format!("dispatch::scaled_{name}"), refused(), move |f| {
             dispatch(f, changed(Step::scaled(), change))
         });
-        rows.push(row.saying(saying).where_offered());
+        rows.push(row.saying(saying));
     }
     for (name, condition, change) in &asserts[..2] {
         let (condition, change) = (*condition, *change);
