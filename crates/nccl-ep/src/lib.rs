@@ -72,6 +72,7 @@ mod group;
 mod handle;
 mod mask;
 pub mod plan;
+mod received;
 mod recv_spec;
 mod rules;
 mod step;
@@ -97,6 +98,7 @@ pub use nccl_ext_core::{
     Backend, Buffer, Comm, DataType, DeviceBuffer, DeviceBufferMut, Element, Error, MemorySpace,
     Reduction, Refused, Result, Scope, Stream, UniqueId, bf16, f16,
 };
+pub use received::{ReceivedExpert, ReceivedExperts};
 pub use recv_spec::{Presence, RecvSpec, TensorSpec};
 pub use rules::{RuleInfo, all as rules};
 pub use step::Step;

@@ -1,6 +1,6 @@
 //! Lifetimes, drops and failures of groups and handles on the CPU backend.
 
-#![allow(clippy::panic)]
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cpu;
 mod stub;

@@ -23,8 +23,13 @@ impl Handle {
     /// The step borrows handle and indices, which must stay as they are until its last combine.
     /// HT: every rank calls it, and `layout_info` may ask for counters. LL: local.
     ///
+    /// Ids lie on the device, where this crate looks only when told to
+    /// ([`Validation::Data`](crate::Validation::Data)). Without it they are the caller's to get
+    /// right: the library corrupts device memory for an id that is no expert's, and for one that
+    /// stands twice in a row of low-latency expert-major.
+    ///
     /// # Errors
-    /// [`Error::Invalid`] when a rule is broken, [`Error::Diverged`], and what the library reports.
+    /// [`Error::Invalid`](nccl_ext_core::Error::Invalid) when a rule is broken, [`Error::Diverged`](nccl_ext_core::Error::Diverged), and what the library reports.
     #[doc(alias = "ncclEpUpdateHandle")]
     pub fn update<'a>(
         &'a mut self,

@@ -1,0 +1,83 @@
+//! Received expert ids, typed.
+
+use nccl_ext_core::{Error, Result, Scope};
+
+use crate::enums::ExpertIdKind;
+use crate::experts::{GlobalExpert, LocalExpert, Placement};
+
+/// An expert of this rank that a received row is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ReceivedExpert {
+    /// Its place among the row's ids, and so of its weight.
+    pub choice: usize,
+    /// Its number on this rank.
+    pub local: LocalExpert,
+    /// Its number in the model.
+    pub global: GlobalExpert,
+}
+
+/// The ids that a dispatch received, on the host, as experts: rows beyond the count are not there,
+/// and nobody takes local numbers for global ones.
+#[derive(Debug, Clone, Copy)]
+pub struct ReceivedExperts<'a, I> {
+    ids: &'a [I],
+    topk: usize,
+    rows: usize,
+    rank: usize,
+    placement: Placement,
+    global: bool,
+}
+
+impl<'a, I: Copy + Into<i64>> ReceivedExperts<'a, I> {
+    /// `ids` is `[at least rows, topk]` as received by `rank` in the numbering `kind`, which the
+    /// dispatch was given; `rows` is what was counted.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when there are fewer ids than `rows` and `topk` say.
+    pub fn new(
+        ids: &'a [I],
+        topk: usize,
+        rows: usize,
+        rank: usize,
+        placement: Placement,
+        kind: ExpertIdKind,
+    ) -> Result<Self> {
+        if rows.checked_mul(topk).is_none_or(|needed| needed > ids.len()) {
+            return Err(Error::Invalid {
+                argument: "ids",
+                rule: "received ids hold the rows that were counted",
+                expected: format!("{rows} x {topk} ids"),
+                found: ids.len().to_string(),
+                scope: Scope::Local,
+            });
+        }
+        let global = kind == ExpertIdKind::Global;
+        Ok(Self { ids, topk, rows, rank, placement, global })
+    }
+
+    /// Rows that hold a token.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The experts of this rank that a row is for; `None` beyond the count.
+    pub fn row(&self, row: usize) -> Option<impl Iterator<Item = ReceivedExpert> + use<'a, I>> {
+        if row >= self.rows {
+            return None;
+        }
+        let ids = self.ids.get(row * self.topk..(row + 1) * self.topk)?;
+        let Self { rank, placement, global, .. } = *self;
+        let experts = ids.iter().enumerate().filter_map(move |(choice, id)| {
+            let id = usize::try_from((*id).into()).ok()?;
+            let (local, global) = if global {
+                let (owner, local) = placement.owner(GlobalExpert(id))?;
+                (owner == rank).then_some((local, GlobalExpert(id)))?
+            } else {
+                (LocalExpert(id), placement.global(rank, LocalExpert(id))?)
+            };
+            Some(ReceivedExpert { choice, local, global })
+        });
+        Some(experts)
+    }
+}
