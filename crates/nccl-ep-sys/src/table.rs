@@ -24,8 +24,7 @@ impl ExtensionTable for EpApi {
     const LIBRARY: &'static str = LIBRARY;
 }
 
-/// Loads NCCL, the driver and libnccl_ep from where the environment says: `NCCL_LIBRARY`,
-/// `NCCL_EP_LIBRARY`, else the dynamic linker.
+/// Loads NCCL, the driver and libnccl_ep, from where [`nccl_ext_core::loader`] says.
 ///
 /// # Errors
 /// As [`Backend::load`].
@@ -39,6 +38,13 @@ pub fn load() -> Result<Backend> {
 /// As [`Backend::load`].
 pub fn load_from(path: impl AsRef<Path>) -> Result<Backend> {
     Backend::load(&LoadOptions::new().extension(&SPEC, path.as_ref()), &[&SPEC])
+}
+
+/// Whether [`load`] would work: everything is found and can be opened, no function is missing, and
+/// the versions are accepted. Nothing stays open.
+#[must_use]
+pub fn is_available() -> bool {
+    Backend::probe(&LoadOptions::new(), &[&SPEC]).is_ok()
 }
 
 /// Adds a table made by hand to a backend, with the version that its `ncclEpGetVersion` gives.

@@ -127,19 +127,28 @@ fn a_group_of_the_same_shape_takes_it_without_communication() {
 
 #[test]
 fn ranks_that_import_different_steps_do_not_meet() {
-    let results = nccl_ext_cpu::run_ranks(2, &nccl_ext_cpu::CpuConfig::new(), |comm| {
-        let ht = Ht::fresh(&comm, G2, FLAT, 0, |_| ());
-        let original = Lodger::init(&ht.group, FLAT, 2, 0);
-        original.update(&mut G2.ids(comm.rank()));
-        let first = original.import(&ht.group, 4, DataType::Int64);
-        original.update(&mut ids(2, &[2, 3, 2, 3, 2, -1, 3, -1]));
-        let handle = if comm.rank() == 0 { &first.handle } else { &original.handle };
-        let code = ht.dispatch_into(16).call(handle);
-        std::mem::forget(ht.group);
-        Ok::<_, Error>(code)
-    });
-    for result in results {
-        assert_ne!(result.unwrap(), OK);
+    // Another routing, another one with the same counts, and the same once more.
+    let routings: [fn(usize) -> Vec<i64>; 3] = [
+        |_| vec![2, 3, 2, 3, 2, -1, 3, -1],
+        |r| if r == 0 { vec![1, 0, 2, 0, 3, 1, -1, -1] } else { (G2.ids)(r) },
+        G2.ids,
+    ];
+    for (second, routing) in routings.into_iter().enumerate() {
+        let config = nccl_ext_cpu::CpuConfig::new();
+        let results = nccl_ext_cpu::run_ranks(2, &config, |comm| {
+            let ht = Ht::fresh(&comm, G2, FLAT, 0, |_| ());
+            let original = Lodger::init(&ht.group, FLAT, 2, 0);
+            original.update(&mut G2.ids(comm.rank()));
+            let first = original.import(&ht.group, 4, DataType::Int64);
+            original.update(&mut ids(2, &routing(comm.rank())));
+            let handle = if comm.rank() == 0 { &first.handle } else { &original.handle };
+            let code = ht.dispatch_into(16).call(handle);
+            std::mem::forget(ht.group);
+            Ok::<_, Error>(code)
+        });
+        for result in results {
+            assert_ne!(result.unwrap(), OK, "routing {second}");
+        }
     }
 }
 

@@ -439,6 +439,7 @@ fn clean_is_a_barrier_of_ranks_that_see_each_other() {
 
 #[test]
 fn clean_waits_for_a_masking_peer_until_its_time_out() {
+    let left = Fence::new(2);
     ranks(2, |comm| {
         let me = comm.rank();
         let ll = Ll::on(masked(comm, G2, SHORT), me, G2, RM);
@@ -446,8 +447,9 @@ fn clean_waits_for_a_masking_peer_until_its_time_out() {
         if me == 0 {
             ll.group.set_mask(&[1, 0]);
             ll.group.clean();
+            left.wait();
         } else {
-            std::thread::sleep(SHORT / 2);
+            left.wait();
             let start = Instant::now();
             ll.group.clean();
             assert!(start.elapsed() >= SHORT);
@@ -463,7 +465,9 @@ fn a_rank_that_masks_itself_does_not_wait_in_clean() {
         let ll = Ll::on(masked(comm, G2, LONG), comm.rank(), G2, RM);
         if comm.rank() == 0 {
             ll.group.set_mask(&[0, 1]);
+            let start = Instant::now();
             ll.group.clean();
+            assert!(start.elapsed() < LONG);
             assert_eq!(ll.group.mask(2), [1, 1]);
         }
         done.wait();

@@ -51,6 +51,7 @@ pub(crate) fn run() {
             let probed = Backend::probe(&options, &[&SPEC]);
             println!("child: {}", probed.map_or_else(text, |libraries| details(&libraries)));
         }
+        "available" => println!("child: {}", nccl_ep_sys::is_available()),
         "cuda 12" => print(Backend::load(&options.cuda(12), &[&SPEC]), details),
         "explicit" => {
             let options = options.nccl(path("NCCL").unwrap()).extension(&SPEC, path("EP").unwrap());

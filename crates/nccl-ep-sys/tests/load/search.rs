@@ -170,3 +170,17 @@ fn probing_reports_the_same_and_keeps_nothing() {
     let says = |case| libraries.child(case).env(DIR, Path::new(&tree)).says();
     assert_eq!(says("probe"), says("details"));
 }
+
+#[test]
+fn available_means_that_loading_would_work() {
+    let libraries = Libraries::new("available");
+    let good = libraries.tree("good", &[13]);
+    let nccl = good.join("nccl/lib/libnccl.so.2");
+    let bad = libraries.build("bad.so", "libnccl_ep.so.0", "int ncclEpCreateGroup(void);");
+    for (extension, available) in
+        [(good.join("ep/lib/cu13/libnccl_ep.so.0"), "true"), (bad, "false")]
+    {
+        let child = libraries.child("available").env("NCCL_LIBRARY", &nccl);
+        assert_eq!(child.env("NCCL_EP_LIBRARY", extension).says(), available);
+    }
+}

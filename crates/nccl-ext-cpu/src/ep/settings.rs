@@ -171,3 +171,20 @@ impl Settings {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_outs_are_whole_milliseconds() {
+        let none = Environment::default();
+        let ms = Duration::from_millis;
+        assert_eq!(timeout(0, &none), Duration::from_secs(100));
+        assert_eq!(timeout(999_999, &none), ms(0));
+        assert_eq!(timeout(7_999_999, &none), ms(7));
+        let given = |timeout_ms| Environment { timeout_ms: Some(timeout_ms), ..none };
+        assert_eq!(timeout(7_000_000, &given(1234)), ms(1234));
+        assert_eq!(timeout(7_000_000, &given(0)), ms(7));
+    }
+}

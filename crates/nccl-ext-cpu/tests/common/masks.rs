@@ -22,7 +22,7 @@ pub fn masked_config(fixture: Fixture, timeout: Duration) -> ncclEpGroupConfig_t
 /// Longer than any test waits, and shorter than a world does.
 pub const LONG: Duration = Duration::from_secs(15);
 /// Long enough for a rank that comes, short enough to wait for one that does not.
-pub const SHORT: Duration = Duration::from_millis(300);
+pub const SHORT: Duration = Duration::from_secs(1);
 
 impl Group {
     #[track_caller]
