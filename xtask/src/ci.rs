@@ -6,17 +6,16 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
 
-use crate::{api_map, codegen, manifest, stage};
+use crate::package::REQUIRE;
+use crate::prefix::{self, Extent};
+use crate::{api_map, codegen, stage};
 
 /// Feature sets that the workspace is checked with, each as `--features` takes it. Not
 /// `--all-features`: some features exclude each other.
-const FEATURE_SETS: &[&str] = &["", "nccl-ep/serde", "nccl-ext-core/cu12", "nccl-ext-core/cu13"];
+const FEATURE_SETS: &[&str] = &["", "nccl-ep/serde,nccl-m2n/serde", "nccl-ext-core/cu12", "nccl-ext-core/cu13"];
 
 /// The release whose headers the checked-in bindings are made from.
 pub(crate) const NATIVE: &str = "pypi:0.1.0";
-
-/// Makes the lack of the vendor's libraries a failure instead of a skip.
-const REQUIRE_NATIVE: &str = "NCCL_EXTENSIONS_REQUIRE_NATIVE_LIBS";
 
 pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
     let start = Instant::now();
@@ -40,7 +39,8 @@ pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
     api_map::run(&api_map::Args::check(), root)?;
 
     // Before the tests: those of the vendor's libraries need the tree.
-    if !root.join("native").join(manifest::FILE).is_file() {
+    step("cargo xtask verify native");
+    if !prefix::report(&root.join("native"), Extent::Parts).problems.is_empty() {
         step(&format!("cargo xtask stage-native --from {NATIVE} --with-nccl"));
         stage::run(&stage::Args::whole(NATIVE)?, sh, root)?;
     }
@@ -48,8 +48,8 @@ pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
     codegen::run(&codegen::Args::check(), sh, root)?;
 
     // The tree is there now, so tests that need it have no reason to be skipped.
-    step(&format!("cargo test --workspace, with {REQUIRE_NATIVE}=1"));
-    cmd!(sh, "cargo test --workspace").env(REQUIRE_NATIVE, "1").quiet().run()?;
+    step(&format!("cargo test --workspace, with {REQUIRE}=1"));
+    cmd!(sh, "cargo test --workspace").env(REQUIRE, "1").quiet().run()?;
     step(&format!("everything passed in {} s", start.elapsed().as_secs()));
     Ok(())
 }

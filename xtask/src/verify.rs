@@ -1,8 +1,9 @@
 //! `cargo xtask verify`: whether a staged tree, an archive or a `.crate` file is what it should be.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde::Serialize;
 use xshell::Shell;
 
@@ -93,7 +94,8 @@ impl Library {
 pub(crate) fn run(args: &Args, sh: &Shell) -> Result<()> {
     let report = report(&args.path, sh)?;
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&report)?);
+        let text = serde_json::to_string_pretty(&report)? + "\n";
+        std::io::stdout().write_all(text.as_bytes()).context("writing the report")?;
     } else {
         for Problem { file, message } in &report.problems {
             println!("  {file}: {message}");

@@ -277,23 +277,6 @@ impl BackendBuilder {
         self
     }
 
-    /// Takes over the extensions and libraries of another builder.
-    pub(crate) fn absorb(mut self, other: Self) -> Self {
-        self.0.extensions.extend(other.0.extensions);
-        self.0.libraries.extend(other.0.libraries);
-        self
-    }
-
-    /// What a backend made of it would report.
-    pub(crate) fn into_libraries(self) -> Vec<LibraryInfo> {
-        self.0.libraries
-    }
-
-    /// The library that was added last.
-    pub(crate) fn last_library(&mut self) -> Option<&mut LibraryInfo> {
-        self.0.libraries.last_mut()
-    }
-
     /// Sets the hooks.
     #[must_use]
     pub fn hooks(mut self, hooks: Hooks) -> Self {
@@ -310,6 +293,27 @@ impl BackendBuilder {
     #[must_use]
     pub unsafe fn build(self) -> Backend {
         Backend(Box::leak(Box::new(self.0)))
+    }
+}
+
+/// What the loader needs beyond what everybody may do.
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+impl BackendBuilder {
+    /// Takes over the extensions and libraries of another builder.
+    pub(crate) fn absorb(mut self, other: Self) -> Self {
+        self.0.extensions.extend(other.0.extensions);
+        self.0.libraries.extend(other.0.libraries);
+        self
+    }
+
+    /// What a backend made of it would report.
+    pub(crate) fn into_libraries(self) -> Vec<LibraryInfo> {
+        self.0.libraries
+    }
+
+    /// The library that was added last.
+    pub(crate) fn last_library(&mut self) -> Option<&mut LibraryInfo> {
+        self.0.libraries.last_mut()
     }
 }
 

@@ -5,7 +5,7 @@ mod json;
 mod models;
 mod question;
 mod report;
-mod size;
+pub(crate) mod size;
 mod table;
 
 use std::process::ExitCode;

@@ -28,6 +28,9 @@ enum Command {
     /// Expert parallelism without running it.
     #[command(subcommand)]
     Ep(EpCommand),
+    /// Resharding between two meshes of ranks.
+    #[command(subcommand)]
+    M2n(nccl_ext::m2n::Command),
     /// Versions of this tool, and which backends and libraries there are.
     Info(InfoArgs),
 }
@@ -63,6 +66,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
     match command {
         Command::Demo(args) => args.run(),
         Command::Ep(EpCommand::Plan(args)) => nccl_ext::ep_plan::run(&args),
+        Command::M2n(command) => nccl_ext::m2n::run(&command),
         Command::Info(args) => {
             let info = Info::collect();
             output::print(&if args.json { info.json() } else { info.text() })?;

@@ -18,4 +18,4 @@ mod table;
 
 pub use bindings::*;
 pub use nccl_ext_core::binding::VersionedStruct;
-pub use table::{LIBRARY, NEEDS, SPEC, from_table, load, load_from};
+pub use table::{LIBRARY, NEEDS, SPEC, from_table, is_available, load, load_from};

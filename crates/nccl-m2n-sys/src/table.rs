@@ -30,8 +30,7 @@ impl ExtensionTable for M2nApi {
     const LIBRARY: &'static str = LIBRARY;
 }
 
-/// Loads NCCL, the driver and libnccl_m2n from where the environment says: `NCCL_LIBRARY`,
-/// `NCCL_M2N_LIBRARY`, else the dynamic linker.
+/// Loads NCCL, the driver and libnccl_m2n, from where [`nccl_ext_core::loader`] says.
 ///
 /// # Errors
 /// As [`Backend::load`].
@@ -45,6 +44,13 @@ pub fn load() -> Result<Backend> {
 /// As [`Backend::load`].
 pub fn load_from(path: impl AsRef<Path>) -> Result<Backend> {
     Backend::load(&LoadOptions::new().extension(&SPEC, path.as_ref()), &[&SPEC])
+}
+
+/// Whether [`load`] would work: everything is found and can be opened, no function is missing, and
+/// the versions are accepted. Nothing stays open.
+#[must_use]
+pub fn is_available() -> bool {
+    Backend::probe(&LoadOptions::new(), &[&SPEC]).is_ok()
 }
 
 /// Adds a table made by hand to a backend. No function tells libnccl_m2n's version, so the maker

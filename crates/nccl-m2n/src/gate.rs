@@ -2,14 +2,17 @@
 //!
 //! The library wants its calls serialised within a process, except for ranks that join the same
 //! collective (M2N 4.2). Calls of one communicator enter together, once all its ranks of this
-//! process have arrived: one that waits inside for a rank at the door would wait for ever. A rank
-//! that does not come within [`PATIENCE`] is left to the library, which may know why.
+//! process have arrived: one that waits inside for a rank at the door would wait for ever. Nobody
+//! waits at the door for good, though: a rank that does not come within [`FOR_RANKS`] is left to
+//! the library, which may know why, and so is a call that does not end within [`FOR_OTHERS`].
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a call waits at the door.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a call waits for the other ranks of its communicators.
+const FOR_RANKS: Duration = Duration::from_secs(2);
+/// How long it waits, complete, for those inside.
+const FOR_OTHERS: Duration = Duration::from_secs(60);
 
 /// One call of a communicator's ranks in this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,57 +46,86 @@ impl Call {
 /// The door.
 #[derive(Debug, Default)]
 pub(crate) struct Gate {
-    calls: Mutex<Vec<Call>>,
+    state: Mutex<State>,
     moved: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    calls: Vec<Call>,
+    /// Threads that wait at the door; waking nobody would still be a system call.
+    waiting: usize,
+}
+
+impl State {
+    fn own<'a>(&'a mut self, tickets: &'a [Ticket]) -> impl Iterator<Item = &'a mut Call> {
+        self.calls.iter_mut().filter(|call| tickets.contains(&call.ticket))
+    }
+
+    /// All ranks of one of the communicators are here.
+    fn is_complete(&self, tickets: &[Ticket]) -> bool {
+        let own = |call: &&Call| tickets.contains(&call.ticket);
+        self.calls.iter().filter(own).any(Call::is_ready)
+    }
+
+    /// A communicator is complete, and whoever is inside waits for one of ours.
+    fn may_enter(&self, tickets: &[Ticket]) -> bool {
+        let mut inside = self.calls.iter().filter(|call| call.is_inside()).peekable();
+        self.is_complete(tickets)
+            && (inside.peek().is_none() || inside.any(|call| tickets.contains(&call.ticket)))
+    }
 }
 
 impl Gate {
     /// Waits until a call of these communicators may enter. A group has several.
     pub(crate) fn enter<'a>(&'a self, tickets: &'a [Ticket]) -> Pass<'a> {
-        let mut calls = self.lock();
+        let mut state = self.lock();
         for ticket in tickets {
-            match calls.iter_mut().find(|call| call.ticket == *ticket) {
+            match state.calls.iter_mut().find(|call| call.ticket == *ticket) {
                 Some(call) => call.arrived += 1,
                 None => {
-                    calls.push(Call { ticket: *ticket, arrived: 1, entered: 0, left: 0 });
+                    state.calls.push(Call { ticket: *ticket, arrived: 1, entered: 0, left: 0 });
                 }
             }
         }
-        if !may_enter(&calls, tickets) {
-            self.moved.notify_all();
-            let end = Instant::now() + PATIENCE;
-            loop {
-                let rest = end.saturating_duration_since(Instant::now());
-                let waited = self.moved.wait_timeout(calls, rest);
-                calls = waited.unwrap_or_else(PoisonError::into_inner).0;
-                if may_enter(&calls, tickets) || rest.is_zero() {
-                    break;
-                }
-            }
+        if !state.may_enter(tickets) {
+            state = self.wait(state, tickets);
         }
-        own(&mut calls, tickets).for_each(|call| call.entered += 1);
-        if tickets.iter().any(|ticket| ticket.ranks > 1) {
-            self.moved.notify_all();
-        }
+        state.own(tickets).for_each(|call| call.entered += 1);
+        self.tell(&state);
         Pass { gate: self, tickets }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<Call>> {
-        // Nothing panics while it is held.
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    fn wait<'a>(
+        &'a self,
+        mut state: MutexGuard<'a, State>,
+        tickets: &[Ticket],
+    ) -> MutexGuard<'a, State> {
+        let start = Instant::now();
+        self.tell(&state);
+        state.waiting += 1;
+        loop {
+            let patience = if state.is_complete(tickets) { FOR_OTHERS } else { FOR_RANKS };
+            let rest = patience.saturating_sub(start.elapsed());
+            let waited = self.moved.wait_timeout(state, rest);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+            if state.may_enter(tickets) || rest.is_zero() {
+                state.waiting -= 1;
+                return state;
+            }
+        }
     }
-}
 
-fn own<'a>(calls: &'a mut [Call], tickets: &'a [Ticket]) -> impl Iterator<Item = &'a mut Call> {
-    calls.iter_mut().filter(|call| tickets.contains(&call.ticket))
-}
+    fn tell(&self, state: &State) {
+        if state.waiting > 0 {
+            self.moved.notify_all();
+        }
+    }
 
-/// A communicator is complete, and whoever is inside waits for one of ours.
-fn may_enter(calls: &[Call], tickets: &[Ticket]) -> bool {
-    let own = |call: &&Call| tickets.contains(&call.ticket);
-    let complete = calls.iter().filter(own).any(Call::is_ready);
-    let mut inside = calls.iter().filter(|call| call.is_inside()).peekable();
-    complete && (inside.peek().is_none() || inside.any(|call| tickets.contains(&call.ticket)))
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A call that is inside; it leaves when dropped.
@@ -104,10 +136,10 @@ pub(crate) struct Pass<'a> {
 
 impl Drop for Pass<'_> {
     fn drop(&mut self) {
-        let mut calls = self.gate.lock();
-        own(&mut calls, self.tickets).for_each(|call| call.left += 1);
-        calls.retain(|call| call.left < call.ticket.ranks);
-        self.gate.moved.notify_all();
+        let mut state = self.gate.lock();
+        state.own(self.tickets).for_each(|call| call.left += 1);
+        state.calls.retain(|call| call.left < call.ticket.ranks);
+        self.gate.tell(&state);
     }
 }
 
@@ -140,7 +172,7 @@ mod tests {
                 });
             }
         });
-        assert!(gate.lock().is_empty());
+        assert!(gate.lock().calls.is_empty());
     }
 
     #[test]
@@ -161,7 +193,7 @@ mod tests {
                 }
             }
         });
-        assert!(gate.lock().is_empty());
+        assert!(gate.lock().calls.is_empty());
     }
 
     /// Rank 1 belongs to both communicators; rank 2 comes to the second one first.
@@ -188,7 +220,7 @@ mod tests {
                 call(0, first);
             });
         });
-        assert!(start.elapsed() < PATIENCE);
+        assert!(start.elapsed() < FOR_RANKS);
     }
 
     /// A group over two communicators is inside when either is complete.
@@ -213,8 +245,8 @@ mod tests {
                 });
             }
         });
-        assert!(start.elapsed() < PATIENCE);
-        assert!(gate.lock().is_empty());
+        assert!(start.elapsed() < FOR_RANKS);
+        assert!(gate.lock().calls.is_empty());
     }
 
     #[test]
@@ -223,6 +255,6 @@ mod tests {
         let start = Instant::now();
         let tickets = [ticket(0, 0, 2)];
         drop(gate.enter(&tickets));
-        assert!(start.elapsed() >= PATIENCE);
+        assert!(start.elapsed() >= FOR_RANKS);
     }
 }

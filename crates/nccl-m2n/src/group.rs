@@ -1,25 +1,23 @@
 //! Groups: reshards that are recorded and then issued together.
 
+mod checks;
+mod issue;
+
 use std::cell::Cell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use nccl_ext_core::device::DeviceScope;
 use nccl_ext_core::{Comm, Error, Result, Stream};
 
-use crate::agreement::{self, Intent};
-use crate::config::Agreement;
 use crate::dist_tensor::{Descriptor, DistTensor, DistTensorMut, Side};
 use crate::layout::Layout;
 use crate::member::Member;
 use crate::native::Library;
-use crate::plan::{Conditions, Grouping, Plan, fusion, layout_words};
 use crate::reshard::{check_layouts, check_memory};
-use crate::rules::{self, call, group};
+use crate::rules::{self, group};
 use crate::runtime::Runtime;
-use crate::settings::CopyAlgorithm;
 use crate::window::Window;
 
 thread_local! {
@@ -86,7 +84,8 @@ impl Runtime {
     /// # Errors
     /// What `record` returns. Else [`Error::Entry`] for the first entry that is wrong: nothing of
     /// the group is issued, and every rank gets it, or, where an entry is wrong on one rank alone,
-    /// [`Error::PeerFailed`] as far as ranks compare ([`Agreement`]). [`Error::DigestMismatch`]
+    /// [`Error::PeerFailed`] as far as ranks compare
+    /// ([`Agreement`](crate::Agreement)). [`Error::DigestMismatch`]
     /// when ranks recorded different things, [`Error::Busy`] inside another group, and what the
     /// library reports; the runtimes are [`Error::Poisoned`] afterwards.
     ///
@@ -283,197 +282,6 @@ impl<'env> Group<'env> {
         }
         self.issue()
     }
-
-    /// What fusing adds to the rules of single calls; every rank finds the same.
-    fn check_fused(&self) -> Result<()> {
-        for (_, indices) in self.buckets() {
-            let Some(first) = indices.first().and_then(|first| self.entries.get(*first)) else {
-                continue;
-            };
-            let conditions = first.member.conditions;
-            if !fuses(&conditions, indices.len()) {
-                continue;
-            }
-            let layouts: Vec<_> = indices.iter().map(|i| self.entries[*i].layouts).collect();
-            let bins = fusion::bins(&layouts, &conditions.settings.buckets);
-            for bin in &bins {
-                let alone = bin.entries.len() == 1;
-                let grouping = if alone { Grouping::Only } else { Grouping::Fused };
-                let conditions = conditions.grouping(grouping);
-                let head = bin.entries.first().map(|head| (*head, is_empty(&layouts[*head])));
-                for entry in &bin.entries {
-                    let (source, destination) = &layouts[*entry];
-                    let plan = Plan::unchecked(source, destination, &conditions);
-                    let empty = is_empty(&layouts[*entry]);
-                    let first = head.map(|(head, empty)| (indices[head], empty));
-                    let facts = group::Facts::fused(empty, first);
-                    rules::check(group::RULES, |broken| broken(&facts))
-                        .and_then(|()| {
-                            let facts = call::Facts { plan: &plan };
-                            rules::check(call::LIMITS, |broken| broken(&facts))
-                        })
-                        .map_err(|error| Error::Entry {
-                            index: indices[*entry],
-                            error: Arc::new(error),
-                        })?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Entries by what the library fuses, in the order of their first ones.
-    fn buckets(&self) -> Vec<((usize, usize, usize), Vec<usize>)> {
-        let mut buckets: Vec<((usize, usize, usize), Vec<usize>)> = Vec::new();
-        for (i, entry) in self.entries.iter().enumerate() {
-            let key = entry.bucket();
-            match buckets.iter_mut().find(|(other, _)| *other == key) {
-                Some((_, indices)) => indices.push(i),
-                None => buckets.push((key, vec![i])),
-            }
-        }
-        buckets
-    }
-
-    /// The first entry that this rank alone has something against.
-    fn own_failure(&self) -> Option<Error> {
-        let failed = self
-            .entries
-            .iter()
-            .enumerate()
-            .find_map(|(i, entry)| entry.failed.as_ref().map(|error| (i, error.clone())));
-        let (index, error) = match (failed, self.alias()) {
-            (Some(a), Some(b)) => {
-                if a.0 <= b.0 {
-                    a
-                } else {
-                    b
-                }
-            }
-            (a, b) => a.or(b)?,
-        };
-        Some(Error::Entry { index, error: Arc::new(error) })
-    }
-
-    /// Memory that two entries share. Two sources may, where nothing is fused.
-    fn alias(&self) -> Option<(usize, Error)> {
-        let mut uses: Vec<(&Range<usize>, usize, bool)> = Vec::new();
-        for (i, entry) in self.entries.iter().enumerate() {
-            let [source, destination] = &entry.tiles;
-            uses.extend(source.iter().map(|range| (range, i, false)));
-            uses.extend(destination.iter().map(|range| (range, i, true)));
-        }
-        uses.sort_unstable_by_key(|(range, index, _)| (range.start, *index));
-        let mut worst: Option<(usize, usize, Range<usize>)> = None;
-        for (at, (range, i, written)) in uses.iter().enumerate() {
-            let later = uses[at + 1..].iter().take_while(|(other, ..)| other.start < range.end);
-            for (other, j, also_written) in later {
-                let shared = other.start..other.end.min(range.end);
-                if i != j && (*written || *also_written || self.fused_together(*i, *j)) {
-                    let (low, high) = ((*i).min(*j), (*i).max(*j));
-                    if worst.as_ref().is_none_or(|(_, worst, _)| high < *worst) {
-                        worst = Some((low, high, shared));
-                    }
-                }
-            }
-        }
-        let (low, high, shared) = worst?;
-        let error = group::ALIAS.broken(rules::Violation {
-            expected: "memory of its own".into(),
-            found: format!("{} byte(s) at {:#x} of entry {low}", shared.len(), shared.start),
-        });
-        Some((high, error))
-    }
-
-    fn fused_together(&self, i: usize, j: usize) -> bool {
-        let (Some(a), Some(b)) = (self.entries.get(i), self.entries.get(j)) else { return false };
-        a.bucket() == b.bucket() && fuses(&a.member.conditions, 2)
-    }
-
-    /// Ranks compare, one communicator after the other.
-    fn compare(&self, failed: Option<&Error>) -> Result<()> {
-        for member in self.members() {
-            let own = || self.entries.iter().filter(|entry| std::ptr::eq(&*entry.member, member));
-            let mut hasher = member.hasher();
-            own().for_each(|entry| {
-                hasher.words(&layout_words(&entry.layouts.0));
-                hasher.words(&layout_words(&entry.layouts.1));
-            });
-            // A group of one is not the call alone.
-            hasher.word(0);
-            let digest = hasher.finish();
-            let compares = own().any(|entry| match entry.runtime.agreement {
-                Agreement::Off => false,
-                Agreement::PerShape => !member.knows(digest),
-                Agreement::EveryCall => true,
-            });
-            if compares {
-                let calls: Vec<_> = own().map(|entry| entry.layouts).collect();
-                let intent = Intent { digest, calls: &calls, failed };
-                let verdict = agreement::reach(member, &intent);
-                let verdict = verdict.inspect_err(|error| member.lose(error)).and_then(|v| v);
-                verdict.inspect_err(|error| self.lose_others(member, error))?;
-                member.learn(digest);
-            }
-        }
-        Ok(())
-    }
-
-    /// Ranks of other communicators do not know of a verdict on this one.
-    fn lose_others(&self, decided: &Member, error: &Error) {
-        let others = self.members().into_iter().filter(|member| !std::ptr::eq(*member, decided));
-        others.for_each(|member| member.lose(error));
-    }
-
-    fn issue(&mut self) -> Result<()> {
-        let scopes = self.activate().inspect_err(|error| {
-            self.abort();
-            self.lose(error);
-        })?;
-        // The library's group ends with the call, whatever comes of it.
-        self.open = false;
-        RECORDING.set(false);
-        let result = self.end_native();
-        drop(scopes);
-        if let Err(error) = &result {
-            self.runtime.poison(error);
-            self.entries.iter().for_each(|entry| entry.runtime.poison(error));
-            self.lose(error);
-        }
-        result
-    }
-
-    /// The devices of all communicators, nested, so that the outermost that changes anything
-    /// restores the caller's: the library leaves its last one current.
-    fn activate(&self) -> Result<Scopes> {
-        let scopes = self.members().into_iter().map(|member| member.comm.activate());
-        scopes.collect::<Result<Vec<_>>>().map(Scopes)
-    }
-
-    fn end_native(&self) -> Result<()> {
-        let Runtime { library, epoch, .. } = self.runtime;
-        let members = self.members();
-        let tickets: Vec<_> = members.iter().map(|member| member.ticket()).collect();
-        let _pass = (epoch.has_caches() && !tickets.is_empty()).then(|| epoch.gate.enter(&tickets));
-        // In one order on all threads, as two groups may share communicators.
-        let mut comms: Vec<&Comm> = members.iter().map(|member| &member.comm).collect();
-        comms.sort_unstable_by_key(|comm| comm.as_raw().addr());
-        // Two runtimes may both know one.
-        comms.dedup_by_key(|comm| comm.as_raw().addr());
-        let _calls: Vec<_> = comms.iter().map(|comm| comm.lock()).collect();
-        // SAFETY: this thread's group, recorded above; the communicators live, and the tiles are
-        // borrowed for longer than this call and stay valid until enqueued work is done.
-        unsafe { library.call("ncclM2nGroupEnd", library.api.ncclM2nGroupEnd, ()) }
-    }
-}
-
-/// Scopes that are left in the reverse order.
-struct Scopes(Vec<DeviceScope>);
-
-impl Drop for Scopes {
-    fn drop(&mut self) {
-        while self.0.pop().is_some() {}
-    }
 }
 
 /// # Errors
@@ -505,17 +313,6 @@ fn record_native(
             }
         }
     }
-}
-
-/// Whether the library fuses so many entries of one bucket (M2N 2.6).
-fn fuses(conditions: &Conditions, entries: usize) -> bool {
-    let settings = &conditions.settings;
-    let pack = settings.copy_algorithm == CopyAlgorithm::Pack;
-    pack && settings.split_comm != Some(true) && (2..=group::MOST_ENTRIES).contains(&entries)
-}
-
-fn is_empty((source, _): &(Layout, Layout)) -> bool {
-    source.local_shape().is_empty()
 }
 
 /// Whether the recording function passed on the group's own error.

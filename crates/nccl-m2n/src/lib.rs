@@ -51,6 +51,8 @@
 //! # What is not here
 //!
 //! * Groups do not nest: aborting an inner one would abort the outer too (M2N 4.3).
+//! * A group that other code began on the thread, through C, would record the calls made here; the
+//!   library cannot be asked.
 //! * The library's default handle is never used; [`finalize_default`] ends that of other code.
 //! * The library has no function that tells its version; `Backend::library` has it from the staged
 //!   manifest.

@@ -16,7 +16,12 @@ use crate::window::Window;
 impl Runtime {
     /// Moves a tensor from the source's layout to the destination's. Every rank of the
     /// communicator calls it with the same two layouts, in the same order as its other calls on
-    /// it; ranks that hold no tile pass inactive sides. Enqueues on `stream`.
+    /// it; ranks that hold no tile pass inactive sides. Enqueues on `stream`: the work runs as if on
+    /// it, whatever streams the library uses. The first call on a communicator waits for all ranks,
+    /// and for a non-blocking communicator to be ready.
+    ///
+    /// Tiles of source replicas hold the same; which of them is read is the load balance's choice.
+    /// A tensor without elements is fine.
     ///
     /// # Errors
     /// * [`Error::Invalid`] when a rule of the call is broken (`call.*` in

@@ -11,7 +11,7 @@ fn cargo(arguments: &[&str]) -> Output {
     // A folder of its own: the one of the build that runs this test may be locked.
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("features");
     let mut command = Command::new(cargo);
-    command.args(arguments).arg("--offline").current_dir(workspace);
+    command.args(arguments).current_dir(workspace);
     command.env("CARGO_TARGET_DIR", target).env_remove("RUSTFLAGS").output().unwrap()
 }
 

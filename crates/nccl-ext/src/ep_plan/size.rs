@@ -1,7 +1,7 @@
 //! Bytes for people.
 
 /// In the largest unit that gives at least 1, with three or four digits.
-pub(super) fn text(bytes: u64) -> String {
+pub(crate) fn text(bytes: u64) -> String {
     const UNITS: [(&str, u32); 3] = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
     for (unit, bits) in UNITS {
         if bytes >> bits > 0 {

@@ -49,10 +49,22 @@ pub fn prove(
     destination: &Layout,
     transfers: impl IntoIterator<Item = Transfer>,
 ) -> Result<Proof> {
+    prove_about(source, destination, transfers, 0)
+}
+
+/// The same with room for so many transfers.
+pub(super) fn prove_about(
+    source: &Layout,
+    destination: &Layout,
+    transfers: impl IntoIterator<Item = Transfer>,
+    count: usize,
+) -> Result<Proof> {
     let geometry = Geometry::new(source, destination);
-    let boxes = transfers.into_iter().map(|transfer| written(&geometry, &transfer));
-    let mut boxes = boxes.collect::<Result<Vec<Box>>>()?;
-    boxes.sort_by_key(|written| written.rank);
+    let mut boxes = Vec::with_capacity(count);
+    for transfer in transfers {
+        boxes.push(written(&geometry, &transfer)?);
+    }
+    boxes.sort_unstable_by_key(|written| written.rank);
     let mut proof = Proof { transfers: boxes.len(), bytes: 0 };
     let mut rest = &mut boxes[..];
     for rank in destination.mesh().ranks() {

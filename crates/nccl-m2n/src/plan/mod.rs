@@ -171,7 +171,8 @@ impl Plan {
     /// # Errors
     /// [`Error::Coverage`](crate::Error::Coverage); a plan that this crate made passes.
     pub fn prove(&self) -> Result<Proof> {
-        prove(&self.source, &self.destination, self.transfers())
+        let count = self.transfer_count();
+        coverage::prove_about(&self.source, &self.destination, self.transfers(), count)
     }
 
     /// The digest of everything that the plan depends on; ranks that agree on it plan the same.

@@ -5,8 +5,10 @@ use nccl_m2n::plan::{Conditions, Plan};
 use crate::notation::{layout, numbers};
 use crate::table::VECTORS;
 
-/// Source and destination shards, offsets, counts, strides of both sides, run, total.
-const PIECES: &[(&str, usize, usize, usize, usize, &str, &str, &str, usize, usize)] = &[
+/// Vector, source and destination shards, offsets, counts, strides of both sides, run, total.
+type Row<'a> = (&'a str, usize, usize, usize, usize, &'a str, &'a str, &'a str, usize, usize);
+
+const PIECES: &[Row<'_>] = &[
     ("D05", 0, 0, 0, 0, "", "", "", 2, 2),
     ("D05", 0, 1, 2, 0, "", "", "", 1, 1),
     ("D05", 1, 1, 0, 1, "", "", "", 1, 1),
