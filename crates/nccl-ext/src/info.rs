@@ -3,10 +3,19 @@
 use std::fmt::Write as _;
 
 use nccl_ext_core::Backend;
+use nccl_ext_core::loader::LoadOptions;
 use serde::Serialize;
 
 /// The crates behind the tool. They share one version.
-const CRATES: [&str; 5] = ["nccl-ext", "nccl-ext-core", "nccl-ep-sys", "nccl-ep", "nccl-ext-cpu"];
+const CRATES: [&str; 7] = [
+    "nccl-ext",
+    "nccl-ext-core",
+    "nccl-ep-sys",
+    "nccl-ep",
+    "nccl-m2n-sys",
+    "nccl-m2n",
+    "nccl-ext-cpu",
+];
 
 /// Versions and backends.
 #[derive(Debug, Clone, Serialize)]
@@ -102,6 +111,12 @@ impl BackendInfo {
     }
 }
 
+/// Both libraries, or libnccl_ep alone where the other is not to be had.
+fn native() -> nccl_ext_core::Result<Backend> {
+    let both = [&nccl_ep_sys::SPEC, &nccl_m2n_sys::SPEC];
+    Backend::load(&LoadOptions::new(), &both).or_else(|_| nccl_ep_sys::load())
+}
+
 impl Info {
     /// Asks every backend. The native one opens its libraries, which is all that happens to them.
     #[must_use]
@@ -114,7 +129,7 @@ impl Info {
             exception_guard: nccl_ext_core::guard::kind(),
             backends: vec![
                 BackendInfo::new("cpu", Ok(nccl_ext_cpu::backend())),
-                BackendInfo::new("native", nccl_ep_sys::load()),
+                BackendInfo::new("native", native()),
             ],
         }
     }

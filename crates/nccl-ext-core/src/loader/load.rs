@@ -116,6 +116,7 @@ impl Wanted<'_> {
                     let file = place.join(library);
                     if file.exists() { Ok(file) } else { Err(file) }
                 }
+                Place::Nothing => Err(library.into()),
                 Place::Linker => break,
             };
             let file = match file {

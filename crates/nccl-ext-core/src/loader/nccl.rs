@@ -76,6 +76,10 @@ pub(super) fn load(
             Place::Tree(tree) => tree.join("nccl/lib").join(LIBRARY),
             Place::Site(site) => site.join("nvidia/nccl/lib").join(LIBRARY),
             Place::Folder(folder) => folder.join(LIBRARY),
+            Place::Nothing => {
+                search.absent(&step.origin, LIBRARY.into());
+                continue;
+            }
             Place::Linker => break,
         };
         if !file.exists() {

@@ -21,6 +21,8 @@ pub(super) enum Place {
     Site(PathBuf),
     /// A folder that has the file itself.
     Folder(PathBuf),
+    /// There is no such place on this machine.
+    Nothing,
     /// The dynamic linker's own search.
     Linker,
 }
@@ -43,7 +45,7 @@ pub(super) fn steps(options: &LoadOptions) -> Vec<Step> {
     steps.extend(beside_the_executable());
     let sites = python::sites();
     if sites.is_empty() {
-        steps.push(Step::new("no Python environment was found", Place::Site("python3".into())));
+        steps.push(Step::new("no Python environment was found", Place::Nothing));
     }
     let site = |(origin, site): (String, PathBuf)| Step::new(origin, Place::Site(site));
     steps.extend(sites.into_iter().map(site));
@@ -128,7 +130,7 @@ mod tests {
         let at = |wanted: fn(&Step) -> bool| steps.iter().position(wanted);
         let workspace = at(|step| step.origin == "the workspace's staged tree");
         let beside = at(|step| step.origin == "beside the executable");
-        let site = at(|step| matches!(step.place, Place::Site(_)));
+        let site = at(|step| matches!(step.place, Place::Site(_) | Place::Nothing));
         assert!(workspace < beside && beside < site, "{workspace:?} {beside:?} {site:?}");
         assert!(matches!(steps.last().map(|step| &step.place), Some(Place::Linker)));
     }
