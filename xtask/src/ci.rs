@@ -12,7 +12,8 @@ use crate::{api_map, codegen, stage};
 
 /// Feature sets that the workspace is checked with, each as `--features` takes it. Not
 /// `--all-features`: some features exclude each other.
-const FEATURE_SETS: &[&str] = &["", "nccl-ep/serde,nccl-m2n/serde", "nccl-ext-core/cu12", "nccl-ext-core/cu13"];
+const FEATURE_SETS: &[&str] =
+    &["", "nccl-ep/serde,nccl-m2n/serde", "nccl-ext-core/cu12", "nccl-ext-core/cu13"];
 
 /// The release whose headers the checked-in bindings are made from.
 pub(crate) const NATIVE: &str = "pypi:0.1.0";

@@ -4,6 +4,7 @@ mod api_map;
 mod arch;
 mod archive;
 mod bindings;
+mod cargo;
 mod check;
 mod checkout;
 mod ci;

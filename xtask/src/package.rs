@@ -1,19 +1,19 @@
 //! `cargo xtask package`: what users get, an archive with libraries and tool, and `.crate` files.
 
 use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
 use crate::arch::Arch;
+use crate::cargo::{Build, PROGRAM};
 use crate::manifest::{self, Entry, Manifest};
 use crate::source::Source;
 use crate::{archive, checkout, folder, notices, stage, trial, verify, write};
 
 /// Makes the lack of the vendor's libraries an error.
 pub(crate) const REQUIRE: &str = "NCCL_EXTENSIONS_REQUIRE_NATIVE_LIBS";
-
-const PROGRAM: &str = "nccl-ext";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -50,7 +50,10 @@ pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
     };
     stage::run(&native, sh, &copy)?;
 
-    let target = scratch.path().join("target");
+    // Cargo keeps what it unpacked of a registry by the registry's path, also of the one that it
+    // makes in here to verify packages: a path that was used before would bring back old sources.
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+    let target = scratch.path().join(format!("target-{now}"));
     let build = Build { sh, copy: &copy, target: &target };
     let program = build.program()?;
     let crates = build.crates()?;
@@ -93,71 +96,6 @@ fn absolute(source: &Source, root: &Path) -> Source {
         Source::Build(path) => Source::Build(here.join(path)),
         Source::Tree(path) => Source::Tree(here.join(path)),
         Source::Pypi(version) => Source::Pypi(version.clone()),
-    }
-}
-
-/// Cargo in the copy.
-struct Build<'a> {
-    sh: &'a Shell,
-    copy: &'a Path,
-    target: &'a Path,
-}
-
-impl Build<'_> {
-    /// The command line tool, the same bytes wherever the copy lies.
-    fn program(&self) -> Result<PathBuf> {
-        println!("package: cargo build --release -p {PROGRAM}");
-        let home = std::env::var_os("CARGO_HOME")
-            .map(PathBuf::from)
-            .or_else(|| std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".cargo")));
-        let mut flags = vec![format!("--remap-path-prefix={}=/source", self.copy.display())];
-        flags.push(format!("--remap-path-prefix={}=/target", self.target.display()));
-        flags.extend(home.map(|home| format!("--remap-path-prefix={}=/cargo", home.display())));
-        cmd!(self.sh, "cargo build --release --locked --package {PROGRAM}")
-            .env("CARGO_TARGET_DIR", self.target)
-            .env("CARGO_ENCODED_RUSTFLAGS", flags.join("\x1f"))
-            .env("CARGO_PROFILE_RELEASE_DEBUG", "none")
-            .env("CARGO_PROFILE_RELEASE_STRIP", "symbols")
-            .env(REQUIRE, "1")
-            .env("NCCL_EXTENSIONS_NATIVE_DIR", self.copy.join("native"))
-            .quiet()
-            .run()
-            .context("building the command line tool")?;
-        Ok(self.target.join("release").join(PROGRAM))
-    }
-
-    /// A `.crate` file of every crate that is published. Cargo builds each from its own source.
-    fn crates(&self) -> Result<Vec<PathBuf>> {
-        println!("package: cargo package --workspace");
-        let private = self.private()?;
-        let exclude: Vec<String> = private.iter().map(|name| format!("--exclude={name}")).collect();
-        cmd!(self.sh, "cargo package --workspace --locked {exclude...}")
-            .env("CARGO_TARGET_DIR", self.target)
-            .env(REQUIRE, "1")
-            .env("NCCL_EXTENSIONS_NATIVE_DIR", self.copy.join("native"))
-            .quiet()
-            .run()
-            .context("packaging the crates")?;
-        let mut crates: Vec<PathBuf> = std::fs::read_dir(self.target.join("package"))?
-            .filter_map(|entry| entry.ok().map(|entry| entry.path()))
-            .filter(|path| path.extension().is_some_and(|extension| extension == "crate"))
-            .collect();
-        crates.sort();
-        ensure!(!crates.is_empty(), "cargo package left no .crate file");
-        Ok(crates)
-    }
-
-    /// Members of the workspace that are not published.
-    fn private(&self) -> Result<Vec<String>> {
-        let text = cmd!(self.sh, "cargo metadata --format-version 1 --no-deps --locked")
-            .quiet()
-            .read()
-            .context("cargo metadata")?;
-        let metadata: serde_json::Value = serde_json::from_str(&text)?;
-        let packages = metadata["packages"].as_array().cloned().unwrap_or_default();
-        let private =
-            packages.iter().filter(|p| p["publish"].as_array().is_some_and(Vec::is_empty));
-        Ok(private.filter_map(|p| p["name"].as_str().map(str::to_owned)).collect())
     }
 }
 
