@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
-use xshell::{Shell, cmd};
+use xshell::Shell;
 
 use crate::arch::Arch;
 use crate::cargo::{Build, PROGRAM};

@@ -354,7 +354,10 @@ impl Group {
                 let live = Arc::strong_count(&inner) - 1;
                 let error = Error::Busy {
                     what: "the group",
-                    reason: format!("{live} handle(s) or open round(s) live; drop them first"),
+                    reason: format!(
+                        "{live} handle(s) or step(s) live; end them first, with Handle::destroy or by \
+                         dropping them"
+                    ),
                 };
                 return Err(Refused::kept(error, Self { inner }));
             }

@@ -9,8 +9,9 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::environment::{Lookup, variable};
 use crate::error::{CudaSide, Error, LoadAttempt, Result};
-use crate::nvcc::{self, Lookup};
+use crate::nvcc;
 
 pub use crate::nvcc::Nvcc;
 
@@ -131,7 +132,7 @@ impl JitEnv {
     /// Looks with this process's environment.
     #[must_use]
     pub fn find(roots: &JitRoots) -> Self {
-        Self::find_with(roots, &nvcc::process, &["/usr/local/cuda"])
+        Self::find_with(roots, &variable, &["/usr/local/cuda"])
     }
 
     /// `toolkits` are folders to suggest when no variable leads to a compiler.

@@ -23,6 +23,7 @@ mod comm;
 mod data_type;
 pub mod device;
 pub mod driver;
+mod environment;
 mod error;
 mod event;
 pub mod guard;

@@ -1,9 +1,10 @@
 //! The CUDA compiler that libnccl_ep would start, found by its own rules.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use crate::environment::Lookup;
 use crate::error::LoadAttempt;
 
 /// A compiler that is there.
@@ -16,14 +17,6 @@ pub struct Nvcc {
     pub origin: String,
     /// The major of the CUDA toolkit that it belongs to, where that can be told.
     pub cuda_major: Option<u32>,
-}
-
-/// Where variables come from: the process's environment, or a test's.
-pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
-
-/// A variable of this process; empty counts as unset, as it does to the library.
-pub(crate) fn process(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 /// Finds the compiler as the library does: `NCCL_EP_JIT_NVCC`, else `NVCC`, else `bin/nvcc` below

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::{ExtensionSpec, LoadOptions, Opened};
 use crate::driver::{CuResult, DriverApi};
+use crate::environment::variable;
 use crate::error::{CudaSide, Error, Result, Scope};
 use crate::nvcc::{self, Nvcc};
 
@@ -55,7 +56,7 @@ impl Choice {
         driver: Option<(u32, PathBuf)>,
     ) -> Result<Self> {
         let compiles = extensions.iter().any(|spec| spec.compiles_kernels);
-        let nvcc = compiles.then(|| nvcc::find(&nvcc::process).ok()).flatten();
+        let nvcc = compiles.then(|| nvcc::find(&variable).ok()).flatten();
         let preferred = nvcc.as_ref().and_then(|nvcc| {
             let by = nvcc.path.display().to_string();
             nvcc.cuda_major.map(|major| Wanted { major, by, strength: Strength::Preferred })
@@ -136,7 +137,7 @@ fn mismatch(library: &Path, built_for: u32, against: CudaSide, found: u32) -> Er
 }
 
 fn asked() -> Result<Option<u32>> {
-    let Some(value) = nvcc::process(VARIABLE) else { return Ok(None) };
+    let Some(value) = variable(VARIABLE) else { return Ok(None) };
     let major = value.to_str().and_then(|text| text.trim().parse().ok());
     match major.filter(|major| MAJORS.contains(major)) {
         Some(major) => Ok(Some(major)),

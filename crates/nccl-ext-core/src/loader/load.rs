@@ -10,9 +10,9 @@ use super::search::{Search, Trouble};
 use super::{ExtensionSpec, LoadOptions, Opened, content, mapped};
 use crate::backend::{Backend, BackendBuilder, LibraryInfo, MemorySpace};
 use crate::driver::DriverApi;
+use crate::environment::variable;
 use crate::error::Result;
 use crate::jit::JitRoots;
-use crate::nvcc::process;
 use crate::version::Version;
 
 const DRIVER: &str = "libcuda.so.1";
@@ -97,7 +97,7 @@ impl Wanted<'_> {
         let ExtensionSpec { library, variable, folder, .. } = *self.spec;
         let mut search = Search::new(library);
         let explicit = self.options.extension_path(library).map(PathBuf::from);
-        let named = match (explicit, process(variable)) {
+        let named = match (explicit, variable(variable)) {
             (Some(path), _) => Some(("explicit path".to_owned(), path)),
             (None, Some(path)) => Some((format!("{variable} is set"), path.into())),
             (None, None) => None,
