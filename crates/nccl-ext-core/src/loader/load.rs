@@ -94,12 +94,12 @@ struct Found {
 
 impl Wanted<'_> {
     fn search(&self, steps: &[Step]) -> Result<Found> {
-        let ExtensionSpec { library, variable, folder, .. } = *self.spec;
+        let ExtensionSpec { library, variable: name, folder, .. } = *self.spec;
         let mut search = Search::new(library);
         let explicit = self.options.extension_path(library).map(PathBuf::from);
-        let named = match (explicit, variable(variable)) {
+        let named = match (explicit, variable(name)) {
             (Some(path), _) => Some(("explicit path".to_owned(), path)),
-            (None, Some(path)) => Some((format!("{variable} is set"), path.into())),
+            (None, Some(path)) => Some((format!("{name} is set"), path.into())),
             (None, None) => None,
         };
         if let Some((origin, path)) = named {

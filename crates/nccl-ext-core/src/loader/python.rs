@@ -20,9 +20,9 @@ pub(super) fn sites() -> Vec<(String, PathBuf)> {
             add("PYTHONPATH", entry);
         }
     }
-    for variable in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
-        if let Some(prefix) = variable(variable) {
-            below(Path::new(&prefix)).into_iter().for_each(|site| add(variable, site));
+    for name in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
+        if let Some(prefix) = variable(name) {
+            below(Path::new(&prefix)).into_iter().for_each(|site| add(name, site));
         }
     }
     if let Some(python) = on_path(OsStr::new("python3")) {
