@@ -8,7 +8,7 @@ use crate::folder;
 use crate::kind::{self, Kind};
 use crate::manifest::{self, Entry, LibraryEntry, Manifest};
 use crate::verify::{Problem, Report};
-use crate::{check, elf};
+use crate::{check, elf, write};
 
 /// Which files the manifest must list.
 #[derive(Clone, Copy, PartialEq)]
@@ -49,14 +49,27 @@ pub(crate) fn report(root: &Path, extent: Extent) -> Report {
 
 /// Whether a listed file is there, byte for byte.
 fn file(root: &Path, entry: &Entry) -> Option<Problem> {
-    let path = root.join(&entry.path);
     let problem = |message: String| Some(Problem::new(&entry.path, message));
-    match path.symlink_metadata() {
-        Err(_) => return problem("listed in the manifest, and not there; stage again".into()),
-        Ok(meta) if meta.is_symlink() => {
-            return problem("expected a regular file, found a symbolic link; stage again".into());
+    if !write::stays_inside(&entry.path) {
+        return problem("expected a path inside the tree; stage again".into());
+    }
+    // A link at any step leads to files that are not the tree's.
+    let mut path = root.to_path_buf();
+    for part in Path::new(&entry.path).components() {
+        path.push(part);
+        match path.symlink_metadata() {
+            Err(_) => return problem("listed in the manifest, and not there; stage again".into()),
+            Ok(meta) if meta.is_symlink() => {
+                let message = "expected a regular file, found a symbolic link on the way to it; \
+                               stage again";
+                return problem(message.into());
+            }
+            Ok(_) => {}
         }
-        Ok(_) => {}
+    }
+    if !path.is_file() {
+        // Reading a pipe would wait for somebody to write to it.
+        return problem("expected a regular file; stage again".into());
     }
     match manifest::digest(&path) {
         Err(error) => problem(format!("cannot be read ({error})")),

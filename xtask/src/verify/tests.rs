@@ -126,6 +126,37 @@ fn leftover_links_and_other_names_are_found() {
     assert_names(&case.problem(), &[LIBRARY, "expected a regular file, found a symbolic link"]);
 }
 
+#[test]
+fn pipes_linked_folders_and_paths_out_of_the_tree_are_not_read() {
+    let case = Case::new();
+    let library = case.tree().join(LIBRARY);
+    std::fs::remove_file(&library).unwrap();
+    let made = std::process::Command::new("mkfifo").arg(&library).status().unwrap();
+    assert!(made.success());
+    assert_names(&case.problem(), &[LIBRARY, "expected a regular file"]);
+
+    let case = Case::new();
+    let folder = case.tree().join("ep/lib/cu13");
+    std::fs::rename(&folder, case.bench.path("cu13")).unwrap();
+    symlink(case.bench.path("cu13"), &folder).unwrap();
+    let report = case.report(&case.tree());
+    assert!(
+        report.problems.iter().any(|problem| {
+            problem.file == LIBRARY && problem.message.contains("a symbolic link on the way to it")
+        }),
+        "{:?}",
+        report.problems
+    );
+
+    let case = Case::new();
+    let mut manifest = Manifest::read(&case.tree()).unwrap();
+    let mut entry = manifest.files[0].clone();
+    entry.path = "../outside".into();
+    manifest.files.push(entry);
+    manifest.save(&case.tree()).unwrap();
+    assert_names(&case.problem(), &["../outside", "inside the tree"]);
+}
+
 /// The manifest agrees with the files, and the content is what is wrong.
 #[test]
 fn majors_that_are_mixed_up_are_found_by_the_content() {

@@ -116,3 +116,22 @@ fn a_refused_candidate_is_closed_and_a_good_one_loads_afterwards() {
         "libnccl.so.2 2.30.7 libnccl.so.2, libnccl_ep.so.0 0.2.0 libnccl_ep.so.0"
     );
 }
+
+#[test]
+fn what_is_no_regular_file_is_not_opened() {
+    let libraries = Libraries::new("irregular");
+    let nccl = libraries.nccl("libnccl.so.2", 23007);
+    let folder = nccl.parent().unwrap().to_path_buf();
+    let pipe = folder.join("pipe");
+    // Whoever opened this to read it would wait until the child's time is over.
+    let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    for (path, what) in [(&folder, "a folder"), (&pipe, "something else")] {
+        let found = format!("expected a regular file, found {what}");
+        let message = libraries.child("names").env("NCCL_LIBRARY", path).says();
+        assert!(message.contains("NCCL_LIBRARY") && message.contains(&found), "{message}");
+        let child = libraries.child("names").env("NCCL_LIBRARY", &nccl);
+        let message = child.env("NCCL_EP_LIBRARY", path).says();
+        assert!(message.contains("NCCL_EP_LIBRARY") && message.contains(&found), "{message}");
+    }
+}

@@ -1,7 +1,7 @@
 //! One opened shared library.
 
 use core::ffi::{CStr, c_void};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A library that was opened `RTLD_NOW | RTLD_LOCAL`. Closed when dropped, unless kept.
 pub struct Opened {
@@ -46,11 +46,9 @@ impl Opened {
 
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod opening {
-    use std::path::Path;
-
     use core::ffi::{CStr, c_char, c_void};
     use std::os::unix::ffi::OsStrExt as _;
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 
@@ -103,6 +101,9 @@ mod opening {
         /// # Errors
         /// The dynamic linker's message.
         pub(in crate::loader) fn open(name: &Path) -> Result<Self, String> {
+            if let Some(reason) = super::irregular(name) {
+                return Err(reason);
+            }
             // SAFETY: initialisers of the libraries that this crate opens (NCCL, its extensions,
             // the driver) may run on any thread and do not touch Rust state. A file that is
             // something else is the caller's choice of path.
@@ -136,4 +137,14 @@ mod opening {
         use std::error::Error as _;
         error.source().map_or_else(|| error.to_string(), ToString::to_string)
     }
+}
+
+/// Why a name that is there cannot be a library. The dynamic linker, and whoever reads the file,
+/// would wait at a pipe for somebody to write to it.
+pub(super) fn irregular(name: &Path) -> Option<String> {
+    // The dynamic linker searches for a bare name, and not in the working directory.
+    name.components().nth(1)?;
+    let meta = name.metadata().ok()?;
+    let what = if meta.is_dir() { "a folder" } else { "something else" };
+    (!meta.is_file()).then(|| format!("expected a regular file, found {what}"))
 }

@@ -152,6 +152,9 @@ impl Wanted<'_> {
 
     fn open(&self, name: &Path, origin: &str, named: bool) -> Result<Found, Trouble> {
         let spec = self.spec;
+        if let Some(reason) = super::library::irregular(name) {
+            return Err(Trouble::Unopened(reason));
+        }
         let is_file = name.exists();
         if is_file {
             // Before it is opened: initialisers of a library that will not do need not run.
