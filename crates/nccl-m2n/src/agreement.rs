@@ -17,15 +17,37 @@ use crate::rules;
 /// What one rank is about to do.
 pub(crate) struct Intent<'a> {
     pub(crate) digest: Digest,
-    pub(crate) calls: &'a [(Layout, Layout)],
+    pub(crate) calls: &'a [Call],
     /// Why it will not.
     pub(crate) failed: Option<&'a Error>,
+}
+
+/// One call.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    pub(crate) source: Layout,
+    pub(crate) destination: Layout,
+    /// The first call of the list that it may be fused with; its own number without one.
+    pub(crate) bucket: u64,
+}
+
+impl Call {
+    /// A call that is not part of a group.
+    pub(crate) fn alone(source: Layout, destination: Layout) -> Self {
+        Self { source, destination, bucket: 0 }
+    }
+
+    fn words(&self) -> impl Iterator<Item = u64> {
+        let layouts = [&self.source, &self.destination].map(layout_words);
+        std::iter::once(self.bucket).chain(layouts.into_iter().flatten())
+    }
 }
 
 /// Verdict, digest, number of calls.
 const WORDS: usize = 4;
 const FINE: u64 = 0;
-const CALL_WORDS: usize = 2 * LAYOUT_WORDS;
+/// The bucket and both layouts.
+const CALL_WORDS: usize = 2 * LAYOUT_WORDS + 1;
 
 /// Exchanges intents. Collective: the verdict, the inner result, is an error on every rank of the
 /// communicator, or on none. It is the own failure, [`Error::PeerFailed`] for that of the first
@@ -93,10 +115,7 @@ fn explain(verdict: u64) -> Error {
 fn compare(member: &Member, intent: &Intent<'_>, most: usize, rank: usize) -> Result<String> {
     let mut own = Vec::with_capacity(CONDITION_WORDS + most * CALL_WORDS);
     own.extend(condition_words(&member.conditions));
-    for (source, destination) in intent.calls {
-        own.extend(layout_words(source));
-        own.extend(layout_words(destination));
-    }
+    intent.calls.iter().for_each(|call| own.extend(call.words()));
     own.resize(CONDITION_WORDS + most * CALL_WORDS, 0);
     let all = gather(&member.comm, &own)?;
     let mut each = all.chunks_exact(own.len());
@@ -119,18 +138,24 @@ fn part(zero: &[u64], other: &[u64], rank: usize) -> String {
     };
     let what = format!("call {entry}");
     match (decode_call(a), decode_call(b)) {
-        (Some(a), Some(b)) => of_calls((&a.0, &a.1), (&b.0, &b.1)).map_or_else(
-            || say(&what, "another", "another"),
-            |found| say(&format!("{what}, {}", found.what), &found.first, &found.second),
-        ),
+        (Some(a), Some(b)) => {
+            let found = of_calls((&a.source, &a.destination), (&b.source, &b.destination));
+            let with = |call: &Call| format!("call {}", call.bucket);
+            found.map_or_else(
+                || say(&format!("{what}, fused by runtime and stream with"), &with(&a), &with(&b)),
+                |found| say(&format!("{what}, {}", found.what), &found.first, &found.second),
+            )
+        }
         (None, _) => say(&what, "no call", "a call"),
         (_, None) => say(&what, "a call", "no call"),
     }
 }
 
-fn decode_call(words: &[u64]) -> Option<(Layout, Layout)> {
-    let (source, destination) = words.split_at_checked(LAYOUT_WORDS)?;
-    Some((decode(source)?, decode(destination)?))
+fn decode_call(words: &[u64]) -> Option<Call> {
+    let (bucket, layouts) = words.split_first()?;
+    let (source, destination) = layouts.split_at_checked(LAYOUT_WORDS)?;
+    let (source, destination) = (decode(source)?, decode(destination)?);
+    Some(Call { source, destination, bucket: *bucket })
 }
 
 /// The layout that these words came from; `None` for those of no call.
@@ -176,9 +201,9 @@ mod tests {
 
     fn sent(calls: &[(Layout, Layout)], most: usize) -> Vec<u64> {
         let mut words = condition_words(&Conditions::one_host(8)).to_vec();
-        for (source, destination) in calls {
-            words.extend(layout_words(source));
-            words.extend(layout_words(destination));
+        for (call, bucket) in calls.iter().zip(0..) {
+            let (source, destination) = *call;
+            words.extend(Call { source, destination, bucket }.words());
         }
         words.resize(CONDITION_WORDS + most * CALL_WORDS, 0);
         words
@@ -196,6 +221,12 @@ mod tests {
         );
         let fewer = sent(&[(a, b)], 2);
         assert_eq!(part(&same, &fewer, 1), "call 1: a call on rank 0, no call on rank 1");
+        let mut bucket = same.clone();
+        bucket[CONDITION_WORDS + CALL_WORDS] = 0;
+        assert_eq!(
+            part(&bucket, &same, 1),
+            "call 1, fused by runtime and stream with: call 0 on rank 0, call 1 on rank 1"
+        );
         let mut settings = sent(&[(a, b)], 2);
         settings[3] = 2;
         assert_eq!(part(&fewer, &settings, 1), "NCCL_RESHARD_LB_MODE: 0 on rank 0, 2 on rank 1");

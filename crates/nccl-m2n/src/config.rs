@@ -19,8 +19,8 @@ pub enum Agreement {
     /// Never. An error of one rank reaches its peers only where the backend tells them.
     Off,
     /// Before the first call with each pair of layouts, and before the first group with each list
-    /// of them. Later ones cost nothing; what goes wrong on one rank alone then reaches its peers
-    /// as with [`Off`](Agreement::Off).
+    /// of them, parted alike among runtimes and streams. Later ones cost nothing; what goes wrong
+    /// on one rank alone then reaches its peers as with [`Off`](Agreement::Off).
     #[default]
     PerShape,
     /// Before every call and group: one all-gather each, which waits for the device.

@@ -80,13 +80,15 @@ impl Epoch {
     }
 
     /// A handle is given up without being finalised: the caches stay for good, and nothing will
-    /// touch the communicators any more.
+    /// touch the communicators any more. Where there are no caches, their addresses are free.
     pub(crate) fn give_up(&self, used: Vec<Comm>) {
         let mut state = self.state();
         state.live = state.live.saturating_sub(1);
         state.endless = true;
         let held = std::mem::take(&mut state.held);
-        state.stale.extend(held.iter().chain(&used).map(address));
+        if self.caches {
+            state.stale.extend(held.iter().chain(&used).map(address));
+        }
         drop(state);
         drop((held, used));
     }

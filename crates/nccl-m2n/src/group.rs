@@ -9,7 +9,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use nccl_ext_core::{Comm, Error, Result, Stream};
+use nccl_ext_core::{Comm, Error, Result, Scope, Stream};
 
 use crate::dist_tensor::{Descriptor, DistTensor, DistTensorMut, Side};
 use crate::layout::Layout;
@@ -43,8 +43,8 @@ pub(crate) fn refuse_inside(what: &'static str) -> Result<()> {
 pub struct Group<'env> {
     runtime: &'env Runtime,
     entries: Vec<Entry<'env>>,
-    /// The first error that every rank gets.
-    failed: Option<Error>,
+    /// The first error of an entry, and the communicator whose ranks all get it, by address.
+    failed: Option<(Error, Option<usize>)>,
     open: bool,
     thread: PhantomData<*const ()>,
 }
@@ -77,6 +77,9 @@ impl Runtime {
     /// Records the reshards that `record` makes through the [`Group`] and issues them together
     /// when it returns. Every rank of a communicator records the same ones on it, in the same
     /// order; entries on different communicators are issued in the order of their first ones.
+    /// Ranks that have several communicators in common record the first entries on them in the
+    /// same order: they meet on one communicator after the other, and in another order they wait
+    /// for each other until the time-out.
     ///
     /// Entries of one communicator and stream, and of one topology, become one submission: they
     /// run in no particular order and share no memory. The tiles are borrowed until this returns.
@@ -89,7 +92,12 @@ impl Runtime {
     /// when ranks recorded different things, [`Error::Busy`] inside another group, and what the
     /// library reports; the runtimes are [`Error::Poisoned`] afterwards.
     ///
-    /// A panic, or an error of `record`, aborts the group; peers are told where the backend can.
+    /// A panic, or an error of `record` itself, aborts the group. Nobody knows then what was still
+    /// to be recorded, so the peers of all communicators that this runtime was used with are told,
+    /// where the backend can, and these communicators are not used again; peers of one that was
+    /// never used with it wait for their time-out. An error that all ranks of one entry's
+    /// communicator get leaves that one in step; the other communicators with entries before it
+    /// are left in the same way, as some of their ranks may not have the error.
     #[doc(alias = "ncclM2nGroupStart")]
     #[doc(alias = "ncclM2nGroupEnd")]
     #[doc(alias = "ncclM2nGroupAbort")]
@@ -178,13 +186,20 @@ impl<'env> Group<'env> {
         window: Option<Window<'env>>,
         stream: Stream<'env>,
     ) -> Result<()> {
-        if let Some(error) = &self.failed {
+        if let Some((error, _)) = &self.failed {
             return Err(error.clone());
         }
         let index = self.entries.len();
         let entry = |error: Error| Error::Entry { index, error: Arc::new(error) };
         let recorded = self.record(runtime, comm, source, destination, window, stream);
-        recorded.map_err(entry).inspect_err(|error| self.failed = Some(error.clone()))
+        recorded.map_err(entry).inspect_err(|error| {
+            let address = comm.as_raw().addr();
+            // The ranks of other communicators may have recorded fewer entries.
+            let full = index >= group::MOST_ENTRIES;
+            let alone = self.entries.iter().all(|entry| entry.member.address() == address);
+            let uniform = error.scope() == Scope::Uniform && (alone || !full);
+            self.failed = Some((error.clone(), uniform.then_some(address)));
+        })
     }
 
     fn record(
@@ -238,20 +253,29 @@ impl<'env> Group<'env> {
         }
     }
 
-    /// The recording function failed. Its peers do not, unless it passed on an error that every
-    /// rank gets.
+    /// The recording function failed. Where it passed on the error of an entry, all ranks of that
+    /// entry's communicator have it too. Otherwise nobody knows what it would have recorded.
     fn abandon(&mut self, error: &Error) {
         self.abort();
-        let passed_on = self.failed.as_ref().is_some_and(|failed| {
-            failed.scope() == nccl_ext_core::Scope::Uniform && same(failed, error)
-        });
-        if !passed_on {
-            self.lose(error);
+        match &self.failed {
+            Some((failed, Some(decided))) if same(failed, error) => {
+                self.leave_others(Some(*decided), error);
+            }
+            _ => self.leave_all(error),
         }
     }
 
-    fn lose(&self, error: &Error) {
-        self.members().iter().for_each(|member| member.lose(error));
+    /// Tells everybody who may wait for this rank.
+    fn leave_all(&self, error: &Error) {
+        self.leave_others(None, error);
+        self.runtime.members().iter().for_each(|member| member.leave(error));
+    }
+
+    /// Leaves the communicators of the group, except one whose ranks all have the error.
+    fn leave_others(&self, decided: Option<usize>, error: &Error) {
+        let others = self.members().into_iter();
+        let others = others.filter(|member| Some(member.address()) != decided);
+        others.for_each(|member| member.leave(error));
     }
 
     /// The communicators, in the order of their first entries.
@@ -266,18 +290,24 @@ impl<'env> Group<'env> {
     }
 
     fn finish(&mut self) -> Result<()> {
-        if let Some(error) = self.failed.clone() {
+        if let Some((error, _)) = self.failed.clone() {
             // The recording function kept it to itself.
             self.abandon(&error);
             return Err(error);
         }
-        self.check_fused().inspect_err(|_| self.abort())?;
         let failed = self.own_failure();
         self.compare(failed.as_ref()).inspect_err(|_| self.abort())?;
+        // After the exchange, as it depends on the streams too.
+        if let Err((index, error)) = self.check_fused() {
+            self.abort();
+            let decided = self.entries.get(index).map(|entry| entry.member.address());
+            self.leave_others(decided, &error);
+            return Err(error);
+        }
         if let Some(error) = failed {
             // Without an exchange the peers do not know.
             self.abort();
-            self.lose(&error);
+            self.leave_others(None, &error);
             return Err(error);
         }
         self.issue()
@@ -331,7 +361,7 @@ impl Drop for Group<'_> {
             // The recording function panicked.
             self.abort();
             let reason = "a panic while its group was recorded".into();
-            self.lose(&Error::RankGone { reason });
+            self.leave_all(&Error::RankGone { reason });
         }
     }
 }

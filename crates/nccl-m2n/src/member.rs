@@ -75,6 +75,11 @@ impl Member {
         })
     }
 
+    /// The communicator's address: it may be the member of several runtimes.
+    pub(crate) fn address(&self) -> usize {
+        self.comm.as_raw().addr()
+    }
+
     /// The digest of one call under these conditions.
     pub(crate) fn digest(&self, source: &Layout, destination: &Layout) -> Digest {
         let mut hasher = self.hasher();
@@ -125,8 +130,16 @@ impl Member {
         }
     }
 
+    /// This rank leaves its peers for a reason that has nothing to do with them, whatever kind of
+    /// error it is: later calls are refused, and the peers are told where the backend can.
+    pub(crate) fn leave(&self, error: &Error) {
+        if self.lost.set(Arc::new(error.clone())).is_ok() {
+            self.comm.fail(error);
+        }
+    }
+
     /// This rank will not come to the call that its peers are in, or coming to: later ones are
-    /// refused, and the peers are told where the backend can.
+    /// refused, and the peers are told where the backend can, unless the error came from them.
     pub(crate) fn lose(&self, error: &Error) {
         if self.lost.set(Arc::new(error.clone())).is_err() {
             return;

@@ -2,7 +2,7 @@
 
 use nccl_ext_core::{Comm, Error, Result, Stream};
 
-use crate::agreement::{self, Intent};
+use crate::agreement::{self, Call, Intent};
 use crate::config::Agreement;
 use crate::dist_tensor::{Descriptor, DistTensor, DistTensorMut, Side};
 use crate::group;
@@ -84,7 +84,7 @@ impl Runtime {
             Agreement::EveryCall => true,
         };
         if compare {
-            let calls = [(source.layout, destination.layout)];
+            let calls = [Call::alone(source.layout, destination.layout)];
             let intent = Intent { digest, calls: &calls, failed: failed.as_ref() };
             // A verdict leaves all ranks in step, whatever it is.
             agreement::reach(&member, &intent).inspect_err(|error| member.lose(error))??;

@@ -155,6 +155,11 @@ impl Runtime {
         Ok(member)
     }
 
+    /// All that it was used with.
+    pub(crate) fn members(&self) -> Vec<Arc<Member>> {
+        self.members.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn take_members(&mut self) -> Vec<Arc<Member>> {
         std::mem::take(self.members.get_mut().unwrap_or_else(PoisonError::into_inner))
     }

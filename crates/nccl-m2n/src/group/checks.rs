@@ -13,7 +13,10 @@ use crate::settings::CopyAlgorithm;
 
 impl Group<'_> {
     /// What fusing adds to the rules of single calls; every rank finds the same.
-    pub(super) fn check_fused(&self) -> Result<()> {
+    ///
+    /// # Errors
+    /// With the number of the entry.
+    pub(super) fn check_fused(&self) -> Result<(), (usize, Error)> {
         for (_, indices) in self.buckets() {
             let Some(first) = indices.first().and_then(|first| self.entries.get(*first)) else {
                 continue;
@@ -40,9 +43,9 @@ impl Group<'_> {
                             let facts = call::Facts { plan: &plan };
                             rules::check(call::LIMITS, |broken| broken(&facts))
                         })
-                        .map_err(|error| Error::Entry {
-                            index: indices[*entry],
-                            error: Arc::new(error),
+                        .map_err(|error| {
+                            let index = indices[*entry];
+                            (index, Error::Entry { index, error: Arc::new(error) })
                         })?;
                 }
             }
@@ -119,11 +122,15 @@ impl Group<'_> {
     }
 }
 
+/// Whether the library fuses entries of one bucket at all.
+pub(super) fn may_fuse(conditions: &Conditions) -> bool {
+    let settings = &conditions.settings;
+    settings.copy_algorithm == CopyAlgorithm::Pack && settings.split_comm != Some(true)
+}
+
 /// Whether the library fuses so many entries of one bucket (M2N 2.6).
 fn fuses(conditions: &Conditions, entries: usize) -> bool {
-    let settings = &conditions.settings;
-    let pack = settings.copy_algorithm == CopyAlgorithm::Pack;
-    pack && settings.split_comm != Some(true) && (2..=group::MOST_ENTRIES).contains(&entries)
+    may_fuse(conditions) && (2..=group::MOST_ENTRIES).contains(&entries)
 }
 
 fn is_empty((source, _): &(Layout, Layout)) -> bool {

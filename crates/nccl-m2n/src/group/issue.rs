@@ -3,23 +3,32 @@
 use nccl_ext_core::device::DeviceScope;
 use nccl_ext_core::{Comm, Error, Result};
 
-use super::{Group, RECORDING};
-use crate::agreement::{self, Intent};
+use super::checks::may_fuse;
+use super::{Entry, Group, RECORDING};
+use crate::agreement::{self, Call, Intent};
 use crate::config::Agreement;
-use crate::member::Member;
 use crate::plan::layout_words;
 use crate::runtime::Runtime;
 
 impl Group<'_> {
     /// Ranks compare, one communicator after the other.
     pub(super) fn compare(&self, failed: Option<&Error>) -> Result<()> {
+        let mut done: Vec<usize> = Vec::new();
         for member in self.members() {
-            let own = || self.entries.iter().filter(|entry| std::ptr::eq(&*entry.member, member));
+            let address = member.address();
+            // Entries of several runtimes may share it.
+            if done.contains(&address) {
+                continue;
+            }
+            done.push(address);
+            let own = || self.entries.iter().filter(|entry| entry.member.address() == address);
+            let calls = numbered(own());
             let mut hasher = member.hasher();
-            own().for_each(|entry| {
-                hasher.words(&layout_words(&entry.layouts.0));
-                hasher.words(&layout_words(&entry.layouts.1));
-            });
+            for call in &calls {
+                hasher.words(&layout_words(&call.source));
+                hasher.words(&layout_words(&call.destination));
+                hasher.word(call.bucket);
+            }
             // A group of one is not the call alone.
             hasher.word(0);
             let digest = hasher.finish();
@@ -29,27 +38,23 @@ impl Group<'_> {
                 Agreement::EveryCall => true,
             });
             if compares {
-                let calls: Vec<_> = own().map(|entry| entry.layouts).collect();
                 let intent = Intent { digest, calls: &calls, failed };
-                let verdict = agreement::reach(member, &intent);
-                let verdict = verdict.inspect_err(|error| member.lose(error)).and_then(|v| v);
-                verdict.inspect_err(|error| self.lose_others(member, error))?;
+                let verdict = agreement::reach(member, &intent).inspect_err(|error| {
+                    member.lose(error);
+                    self.leave_others(None, error);
+                })?;
+                // Ranks of other communicators do not know of a verdict on this one.
+                verdict.inspect_err(|error| self.leave_others(Some(address), error))?;
                 member.learn(digest);
             }
         }
         Ok(())
     }
 
-    /// Ranks of other communicators do not know of a verdict on this one.
-    fn lose_others(&self, decided: &Member, error: &Error) {
-        let others = self.members().into_iter().filter(|member| !std::ptr::eq(*member, decided));
-        others.for_each(|member| member.lose(error));
-    }
-
     pub(super) fn issue(&mut self) -> Result<()> {
         let scopes = self.activate().inspect_err(|error| {
             self.abort();
-            self.lose(error);
+            self.leave_others(None, error);
         })?;
         // The library's group ends with the call, whatever comes of it.
         self.open = false;
@@ -59,7 +64,7 @@ impl Group<'_> {
         if let Err(error) = &result {
             self.runtime.poison(error);
             self.entries.iter().for_each(|entry| entry.runtime.poison(error));
-            self.lose(error);
+            self.leave_others(None, error);
         }
         result
     }
@@ -86,6 +91,27 @@ impl Group<'_> {
         // borrowed for longer than this call and stay valid until enqueued work is done.
         unsafe { library.call("ncclM2nGroupEnd", library.api.ncclM2nGroupEnd, ()) }
     }
+}
+
+/// Calls of one communicator, each with the number of the first call that it may be fused with:
+/// ranks fuse alike only where their handles and streams part the calls alike.
+fn numbered<'a>(entries: impl Iterator<Item = &'a Entry<'a>>) -> Vec<Call> {
+    let mut firsts: Vec<((usize, usize, usize), u64)> = Vec::new();
+    let number = |(entry, i): (&Entry<'_>, u64)| {
+        let bucket = if may_fuse(&entry.member.conditions) {
+            let key = entry.bucket();
+            let known = firsts.iter().find(|(other, _)| *other == key).map(|(_, first)| *first);
+            known.unwrap_or_else(|| {
+                firsts.push((key, i));
+                i
+            })
+        } else {
+            i
+        };
+        let (source, destination) = entry.layouts;
+        Call { source, destination, bucket }
+    };
+    entries.zip(0..).map(number).collect()
 }
 
 /// Scopes that are left in the reverse order.

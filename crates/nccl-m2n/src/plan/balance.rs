@@ -125,6 +125,13 @@ impl Balance {
         self.nodes.of_rank(rank)
     }
 
+    /// What the replicas of a shard on one domain cannot exceed.
+    pub(crate) fn most_on_a_node(&self) -> usize {
+        let Nodes { first_rank, stride, anchor, size } = self.nodes;
+        // Ranks before the first domain are counted to it.
+        if first_rank < anchor { usize::MAX } else { size.div_ceil(stride.max(1)) }
+    }
+
     fn node_range(&self) -> Range<usize> {
         self.nodes.of(0)..self.nodes.of(self.destinations.saturating_sub(1)) + 1
     }

@@ -72,7 +72,7 @@ pub(super) fn prove_about(
         let (own, others) = rest.split_at_mut(count);
         fill(&geometry.destination, rank, own)?;
         rest = others;
-        proof.bytes += geometry.destination.bytes();
+        proof.bytes = proof.bytes.saturating_add(geometry.destination.bytes());
     }
     match rest.first() {
         None => Ok(proof),
@@ -134,7 +134,7 @@ fn region(
         }
     }
     // A run is some rows of the outermost dimension that is not a loop, whole ones.
-    size[depth] = transfer.run / strides[depth];
+    size[depth] = transfer.run / strides[depth].max(1);
     let mut rest = offset;
     let low: Point = std::array::from_fn(|x| {
         let index = rest / strides[x].max(1);
@@ -142,14 +142,14 @@ fn region(
         index
     });
     let whole = transfer.run.is_multiple_of(strides[depth]);
-    let inside = (0..MAX_TENSOR_DIMS).all(|x| low[x] + size[x] <= extents[x]);
+    let inside = (0..MAX_TENSOR_DIMS).all(|x| low[x].saturating_add(size[x]) <= extents[x]);
     (whole && inside).then_some((low, size))
 }
 
 /// Accounts for every byte of one tile.
 fn fill(side: &Side, rank: usize, boxes: &mut [Box]) -> Result<()> {
     let total = side.bytes();
-    let written: usize = boxes.iter().map(Box::volume).sum();
+    let written = boxes.iter().map(Box::volume).fold(0, usize::saturating_add);
     if written != total {
         let problem = format!("{written} of {total} bytes are written");
         return Err(coverage(rank, problem));

@@ -155,7 +155,7 @@ pub(crate) fn layout_words(layout: &Layout) -> [u64; LAYOUT_WORDS] {
 }
 
 /// Words of the conditions.
-pub(crate) const CONDITION_WORDS: usize = 34;
+pub(crate) const CONDITION_WORDS: usize = 39;
 
 /// Their names, in the order of the words.
 const CONDITION_NAMES: [&str; CONDITION_WORDS - 16] = [
@@ -166,6 +166,7 @@ const CONDITION_NAMES: [&str; CONDITION_WORDS - 16] = [
     "NCCL_RESHARD_AUTO_UNIFORM_BCAST",
     "NCCL_RESHARD_SPLIT_COMM",
     "NCCL_RESHARD_SPLIT_AUTO_PARENT_THRESHOLD",
+    "whether NCCL_RESHARD_DST_DOMAIN_SIZE is set",
     "NCCL_RESHARD_DST_DOMAIN_SIZE",
     "NCCL_RESHARD_NUM_CTAS or max_cta",
     "NCCL_RESHARD_PIPE_GIN_PEERS_PER_SLOT",
@@ -174,14 +175,18 @@ const CONDITION_NAMES: [&str; CONDITION_WORDS - 16] = [
     "host RMA support",
     "GIN support",
     "railed GIN support",
-    "NCCL version",
-    "CUDA version of the driver",
+    "major version of NCCL",
+    "minor version of NCCL",
+    "patch level of NCCL",
+    "major CUDA version of the driver",
+    "minor CUDA version of the driver",
+    "CUDA patch level of the driver",
     "sizes of NCCL_RESHARD_PACK_BUFFSIZES",
 ];
 
-/// 0 for unset, else one more than the value.
-fn optional(value: Option<usize>) -> usize {
-    value.map_or(0, |value| value.saturating_add(1))
+/// 0 for unset, else one more than the value, which is small.
+fn optional(value: Option<u8>) -> usize {
+    value.map_or(0, |value| usize::from(value) + 1)
 }
 
 pub(crate) fn condition_words(conditions: &Conditions) -> [u64; CONDITION_WORDS] {
@@ -200,16 +205,16 @@ pub(crate) fn condition_words(conditions: &Conditions) -> [u64; CONDITION_WORDS]
         LoadBalance::Uniform => 0,
         LoadBalance::NodeAware => 1,
     });
-    let version = |v: nccl_ext_core::Version| (v.major * 10_000 + v.minor * 100 + v.patch) as usize;
     let head = [
         *ranks,
         grouping,
         algorithm,
         optional(balance),
-        optional(settings.uniform_broadcast.map(usize::from)),
-        optional(settings.split_comm.map(usize::from)),
+        optional(settings.uniform_broadcast.map(u8::from)),
+        optional(settings.split_comm.map(u8::from)),
         settings.split_threshold,
-        optional(settings.destination_domain),
+        settings.destination_domain.is_some().into(),
+        settings.destination_domain.unwrap_or(0),
         settings.ctas,
         settings.pipe_peers,
         fabric.domain_size,
@@ -217,8 +222,12 @@ pub(crate) fn condition_words(conditions: &Conditions) -> [u64; CONDITION_WORDS]
         fabric.host_rma.into(),
         fabric.gin.into(),
         fabric.rail_gin.into(),
-        version(fabric.nccl),
-        version(fabric.driver),
+        fabric.nccl.major as usize,
+        fabric.nccl.minor as usize,
+        fabric.nccl.patch as usize,
+        fabric.driver.major as usize,
+        fabric.driver.minor as usize,
+        fabric.driver.patch as usize,
         settings.buckets.iter().count(),
     ];
     let mut words = [0; CONDITION_WORDS];

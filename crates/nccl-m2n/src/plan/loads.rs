@@ -32,12 +32,17 @@ impl Plan {
     #[must_use]
     pub fn most_replicas(&self) -> usize {
         let to = self.geometry.destination.sharding;
+        // Mostly met at once; else every rank is looked at.
+        let bound = self.most_served().min(self.balance.most_on_a_node());
         let mut most = 0;
         for source in 0..self.geometry.source.sharding.replicas {
             let served = self.balance.served_by(source);
             for shard in 0..to.shards {
                 let mut count = 0;
                 let mut last = None;
+                if most >= bound {
+                    return most;
+                }
                 for replica in served.clone() {
                     let node = Some(self.balance.node_of_rank(to.rank_of(shard, replica)));
                     count = if node == last { count + 1 } else { 1 };

@@ -178,8 +178,9 @@ impl Plan {
     /// The digest of everything that the plan depends on; ranks that agree on it plan the same.
     ///
     /// Words, in this order: the [`Conditions`] (ranks, grouping, then the settings and the fabric
-    /// in the order of their fields, options as 0 or one more than their value, versions as NCCL
-    /// encodes them, buckets as their number and then sizes and slots of eight), and of each side
+    /// in the order of their fields; options as 0 or one more than their value, but the domain size
+    /// of destinations as 0 and 0, or 1 and its value; versions as major, minor and patch; buckets
+    /// last, as their number and then sizes and slots of eight), and of each side
     /// the number of mesh dimensions, both dimensions padded with 1, the start rank, both
     /// placements plus 1 (0 is `Replicate`), the number of tensor dimensions, three extents padded
     /// with 1, and the C value of the type.

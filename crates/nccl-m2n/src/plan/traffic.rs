@@ -17,7 +17,8 @@ pub struct Link {
     pub local: bool,
 }
 
-/// Bytes by link and by rank, over all hops of the expected transport.
+/// Bytes by link and by rank, over all hops of the expected transport. Sums that do not fit stay at
+/// [`usize::MAX`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -86,16 +87,16 @@ impl Plan {
             traffic.links.push(Link { from: hop.from, to: hop.to, bytes: hop.bytes, local });
             for (bytes, rank) in [(&mut traffic.sent, hop.from), (&mut traffic.received, hop.to)] {
                 if let Some(bytes) = bytes.get_mut(rank) {
-                    *bytes += hop.bytes;
+                    *bytes = bytes.saturating_add(hop.bytes);
                 }
             }
-            *(if local { &mut traffic.local_bytes } else { &mut traffic.remote_bytes }) +=
-                hop.bytes;
+            let total = if local { &mut traffic.local_bytes } else { &mut traffic.remote_bytes };
+            *total = total.saturating_add(hop.bytes);
         });
         traffic.links.sort_unstable_by_key(|link| (link.from, link.to));
         traffic.links.dedup_by(|next, first| {
             let same = (next.from, next.to) == (first.from, first.to);
-            first.bytes += if same { next.bytes } else { 0 };
+            first.bytes = first.bytes.saturating_add(if same { next.bytes } else { 0 });
             same
         });
         traffic

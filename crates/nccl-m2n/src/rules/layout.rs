@@ -61,9 +61,10 @@ impl Facts<'_> {
         })
     }
 
+    /// Of the tile with empty dimensions as 1: strides must fit too, wherever the 0 stands.
     fn local_bytes(&self) -> Option<usize> {
-        let elements =
-            self.local_shape.iter().try_fold(1_usize, |n, extent| n.checked_mul(*extent));
+        let mut extents = self.local_shape.iter().map(|extent| (*extent).max(1));
+        let elements = extents.try_fold(1_usize, usize::checked_mul);
         elements?.checked_mul(self.data_type.size())
     }
 
@@ -110,10 +111,11 @@ rules! {
             ("M2N 2.1 #29", Uniform)
             |f| f.global_extent().is_none()
                 => (format!("a global extent up to {}", usize::MAX), f.described());
-        "layout.local-bytes" on "local_shape": "the bytes of a tile fit size_t"
+        "layout.local-bytes" on "local_shape": "the bytes of a tile fit size_t, with empty dimensions as 1"
             ("M2N 2.1 #30", Uniform)
             |f| f.local_bytes().is_none() => (format!("up to {}", usize::MAX), f.described());
-        "layout.global-bytes" on "local_shape": "the bytes of the whole tensor fit size_t"
+        "layout.global-bytes" on "local_shape":
+            "the bytes of the whole tensor fit size_t, with empty dimensions as 1"
             ("M2N 2.3 #1", Uniform)
             |f| f.global_bytes().is_none() => (format!("up to {}", usize::MAX), f.described());
     }
