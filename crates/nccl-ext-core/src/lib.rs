@@ -31,6 +31,7 @@ pub mod jit;
 pub mod loader;
 mod nvcc;
 pub mod raw;
+pub mod rules;
 mod stream;
 mod version;
 

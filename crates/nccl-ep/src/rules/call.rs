@@ -1,8 +1,7 @@
 //! Rules of update, dispatch and combine that are about more than one tensor's shape.
 
-use nccl_ext_core::DataType;
+use nccl_ext_core::{DataType, rules};
 
-use super::rules;
 use super::tensors::Place;
 use crate::enums::{DispatchQuantizationRecipe, PassDir};
 use crate::geometry::{EmMode, Geometry};

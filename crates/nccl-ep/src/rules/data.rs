@@ -1,6 +1,7 @@
 //! Rules of what routing indices say, for [`Validation::Data`](crate::Validation::Data).
 
-use super::rules;
+use nccl_ext_core::rules;
+
 use super::tensors::Place;
 use crate::geometry::{EmMode, Geometry};
 

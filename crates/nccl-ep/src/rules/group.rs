@@ -1,6 +1,7 @@
 //! Rules of group creation (EP 2.1, 2.6, 11).
 
-use super::rules;
+use nccl_ext_core::rules;
+
 use crate::config::GroupConfig;
 use crate::enums::{Algorithm, OverflowPolicy, ZeroCopyMode};
 

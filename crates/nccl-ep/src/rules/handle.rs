@@ -1,8 +1,7 @@
 //! Rules of handle creation (EP 3.2, 3.4, 11).
 
-use nccl_ext_core::{Error, Result, Scope};
+use nccl_ext_core::{Error, Result, Scope, rules};
 
-use super::rules;
 use crate::config::HandleConfig;
 use crate::enums::{Algorithm, Layout, OverflowPolicy, TopK};
 use crate::geometry::{EmMode, Geometry};

@@ -1,8 +1,7 @@
 //! Rules of taking and restoring copies of prepared handles (EP 3.3).
 
-use nccl_ext_core::DataType;
+use nccl_ext_core::{DataType, rules};
 
-use super::rules;
 use crate::enums::Algorithm;
 use crate::geometry::Geometry;
 use crate::handle::HandleState;

@@ -1,6 +1,7 @@
 //! Rules of the mask of active ranks (EP 6.2, 11).
 
-use super::rules;
+use nccl_ext_core::rules;
+
 use crate::geometry::Geometry;
 
 /// What these rules look at.

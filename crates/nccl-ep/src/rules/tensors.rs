@@ -284,13 +284,7 @@ macro_rules! tensors {
     )+) => {
         /// All rows.
         pub(crate) static TABLE: &[TensorRule] = &[$(TensorRule {
-            info: RuleInfo {
-                name: $name,
-                argument: $argument,
-                rule: $rule,
-                source: $source,
-                scope: Scope::Local,
-            },
+            info: RuleInfo::new($name, $argument, $rule, $source, Scope::Local),
             call: $call,
             places: $places,
             slot: Slot::$slot,

@@ -76,6 +76,7 @@ use crate::error::{Error, Result};
 /// type Half = unsafe extern "C" fn(i32, *mut i32) -> i32;
 ///
 /// unsafe extern "C" fn half(value: i32, out: *mut i32) -> i32 {
+///     // SAFETY: the caller's `out` is valid for writes.
 ///     unsafe { out.write(value / 2) };
 ///     0
 /// }

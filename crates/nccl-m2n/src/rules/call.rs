@@ -1,6 +1,7 @@
 //! Rules of a call that are a function of what all ranks share (M2N 2.1, 2.3, 2.4, 2.7).
 
-use super::rules;
+use nccl_ext_core::rules;
+
 use crate::buckets::Buckets;
 use crate::layout::Layout;
 use crate::plan::{Obstacle, Plan, SINGLE_DOMAIN_SOURCES, Transport};

@@ -1,6 +1,7 @@
 //! Rules of a runtime's configuration (M2N 1.4, 6).
 
-use super::rules;
+use nccl_ext_core::rules;
+
 use crate::config::Config;
 
 /// What the rules of a configuration look at.

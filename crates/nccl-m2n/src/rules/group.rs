@@ -2,9 +2,9 @@
 
 use std::marker::PhantomData;
 
-use nccl_ext_core::Scope;
+use nccl_ext_core::{Scope, rules};
 
-use super::{RuleInfo, rules};
+use super::RuleInfo;
 
 /// Most entries that the library fuses, and most that a group takes.
 pub(crate) const MOST_ENTRIES: usize = 4096;
@@ -53,10 +53,10 @@ rules! {
 }
 
 /// Two entries use the same memory. Addresses are a rank's own.
-pub(crate) const ALIAS: RuleInfo = RuleInfo {
-    name: "group.alias",
-    argument: "group",
-    rule: "entries share no memory (in a fused group not even sources)",
-    source: "M2N 2.6 #9",
-    scope: Scope::Local,
-};
+pub(crate) const ALIAS: RuleInfo = RuleInfo::new(
+    "group.alias",
+    "group",
+    "entries share no memory (in a fused group not even sources)",
+    "M2N 2.6 #9",
+    Scope::Local,
+);

@@ -1,8 +1,7 @@
 //! Rules of one side's layout (M2N 2.1 #5, #21 to #24, #29, #30).
 
-use nccl_ext_core::DataType;
+use nccl_ext_core::{DataType, rules};
 
-use super::rules;
 use crate::layout::supports;
 use crate::mesh::Mesh;
 use crate::placement::Placement;

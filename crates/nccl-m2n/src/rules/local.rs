@@ -1,8 +1,8 @@
 //! Rules that one rank alone can check: its memory and its stream (M2N 2.1 #28d to #32, 2.7).
 
-use nccl_ext_core::{DataType, RawBuffer, Scope};
+use nccl_ext_core::{DataType, RawBuffer, Scope, rules};
 
-use super::{RuleInfo, rules};
+use super::RuleInfo;
 use crate::layout::Layout;
 
 /// What the rules of a rank's memory look at: one side.
@@ -56,10 +56,10 @@ rules! {
 }
 
 /// The library refuses it too, on the rank that captures.
-pub(crate) const CAPTURE: RuleInfo = RuleInfo {
-    name: "local.capture",
-    argument: "stream",
-    rule: "reshards are not captured into graphs",
-    source: "M2N 2.1 #32",
-    scope: Scope::Local,
-};
+pub(crate) const CAPTURE: RuleInfo = RuleInfo::new(
+    "local.capture",
+    "stream",
+    "reshards are not captured into graphs",
+    "M2N 2.1 #32",
+    Scope::Local,
+);

@@ -1,6 +1,7 @@
 //! Rules of meshes (M2N 2.1 #10 to #17, M2N 6).
 
-use super::rules;
+use nccl_ext_core::rules;
+
 use crate::mesh::{MAX_RANKS, ranks_of};
 
 /// What the rules of a mesh look at.
