@@ -1,7 +1,6 @@
 //! EP 9.2: high throughput, FLAT.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on tensors of the same stack")]
 
 mod common;
 
@@ -196,6 +195,7 @@ fn sum_of<T: Element>(rows: &[T]) -> T {
         outputs.tokens = output.d();
         let call = api().ncclEpCombine;
         let (config, stream) = (std::ptr::null(), std::ptr::null_mut());
+        // SAFETY: the handle is live; the structs and their tensors are this frame's.
         ok(unsafe { call(ht.handle.raw, &inputs, &outputs, config, stream) });
         output.data.first().copied()
     });
@@ -262,11 +262,13 @@ fn b23_caller_owned_handle_memory() {
         let group = Group::new(comm, &F4.config(HT, H));
         let mut bytes = 0;
         let size = api().ncclEpHandleMemSize;
+        // SAFETY: the group is live, and `bytes` can be written.
         ok(unsafe { size(group.raw, FLAT, std::ptr::null(), &mut bytes, 1) });
         assert!(bytes > 0);
         let mut memory = Ten::filled(&[bytes], 0_u8);
         let mut raw = std::ptr::null_mut();
         let init = api().ncclEpInitHandle;
+        // SAFETY: the group is live, and the memory outlives the handle.
         ok(unsafe { init(&mut raw, group.raw, FLAT, std::ptr::null(), 1, memory.d()) });
         let handle = Handle { raw, layout: FLAT, topk: 1 };
         let published = Published { counters: vec![], offsets: vec![], total: 0 };
@@ -287,12 +289,15 @@ fn b23_handle_memory_that_is_too_small() {
         let group = Group::new(comm, &fixture.config(HT, H));
         let mut bytes = 0;
         let size = api().ncclEpHandleMemSize;
+        // SAFETY: the group is live, and `bytes` can be written.
         ok(unsafe { size(group.raw, FLAT, std::ptr::null(), &mut bytes, 1) });
         let mut memory = Ten::filled(&[bytes - 1], 0_u8);
         let mut raw = std::ptr::null_mut();
         let init = api().ncclEpInitHandle;
+        // SAFETY: the group is live, and memory that is too small is refused by its size.
         let code = unsafe { init(&mut raw, group.raw, FLAT, std::ptr::null(), 1, memory.d()) };
         refused(code, ARGUMENT, FailureClass::Assert);
+        // SAFETY: the handle is the refused call's, and this is its only use.
         ok(unsafe { (api().ncclEpHandleDestroy)(raw) });
     });
 }

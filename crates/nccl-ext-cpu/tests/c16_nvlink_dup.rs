@@ -2,7 +2,6 @@
 //! binary has one test, which sets them before any rank runs.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on tensors of the same stack")]
 
 mod common;
 
@@ -64,6 +63,7 @@ fn c16_nvlink_dup_rounds_once() {
             let mut group = std::ptr::null_mut();
             let create = api().ncclEpCreateGroup;
             let config = THREE.config(HT, H);
+            // SAFETY: the communicator is live; `group` and the config are this frame's.
             let code = unsafe { create(&mut group, comm.as_raw(), &config) };
             refused(code, USAGE, FailureClass::Return);
             assert!(!group.is_null());
@@ -100,6 +100,7 @@ fn c16_nvlink_dup_rounds_once() {
             for layout in [FLAT, EM] {
                 let (code, handle) = group.init(layout, 3, 0);
                 refused(code, ARGUMENT, FailureClass::Throw);
+                // SAFETY: the handle is the refused call's, and this is its only use.
                 ok(unsafe { (api().ncclEpHandleDestroy)(handle) });
             }
         });
@@ -110,6 +111,7 @@ fn c16_nvlink_dup_rounds_once() {
             let group = Group::new(comm, &config);
             let (code, handle) = group.init(EM, 3, 4);
             refused(code, ARGUMENT, FailureClass::UndefinedBehaviour);
+            // SAFETY: the handle is the refused call's, and this is its only use.
             ok(unsafe { (api().ncclEpHandleDestroy)(handle) });
             drop(group.handle(EM, 3, 2));
         });

@@ -1,7 +1,6 @@
 //! Importing prepared handles: what they do, and which memory is refused.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on tensors of the same stack")]
 
 mod common;
 
@@ -219,6 +218,8 @@ fn memory_of_another_rank_is_refused() {
 fn refused_saying(code: nccl_ext_core::raw::ncclResult_t, word: &str) {
     refused(code, ARGUMENT, FailureClass::Return);
     // `refused` took the error; the text of the communicator's last error stays.
+    // SAFETY: the call takes a null communicator and returns a string that lives until the thread's
+    // next call.
     let text = unsafe {
         std::ffi::CStr::from_ptr((nccl_ext_cpu::backend().nccl().ncclGetLastError)(
             std::ptr::null_mut(),

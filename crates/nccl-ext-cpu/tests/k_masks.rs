@@ -1,7 +1,6 @@
 //! EP 6.2 and 9.6 L21 to L25: masks, time-outs, and coming back.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on tensors of the same stack")]
 
 mod common;
 
@@ -128,11 +127,13 @@ fn l23_clean_needs_a_handle_or_an_explicit_buffer() {
     ranks(1, |comm| {
         let config = masked_config(Fixture { experts: 4, ..G2 }, LONG);
         let group = Group::new(comm, &config);
+        // SAFETY: the group is live.
         let clean = |group: &Group| unsafe { (api().ncclEpMaskClean)(group.raw, null_mut()) };
         refused(clean(&group), USAGE, FailureClass::Throw);
         // A handle whose creation fails makes no buffer.
         let (code, broken) = group.init(RM, 33, 0);
         assert_eq!(code, ARGUMENT);
+        // SAFETY: the handle is the refused call's, and this is its only use.
         ok(unsafe { (api().ncclEpHandleDestroy)(broken) });
         refused(clean(&group), USAGE, FailureClass::Throw);
         drop(group.handle(RM, 2, 0));
@@ -154,6 +155,7 @@ fn clean_lays_out_a_rank_major_buffer_of_its_own() {
         };
         let group = Group::new(comm, &config);
         let _handle = group.handle(EM, 2, 0);
+        // SAFETY: the group is live.
         let code = unsafe { (api().ncclEpMaskClean)(group.raw, null_mut()) };
         refused(code, ARGUMENT, FailureClass::Throw);
     });
@@ -165,6 +167,7 @@ fn clean_serves_at_most_256_ranks() {
         let fixture = Fixture { ranks: 257, experts: 514, max_tokens: 1, ..G2 };
         let group = Group::new(comm, &masked_config(fixture, LONG));
         let _handle = group.handle(RM, 2, 0);
+        // SAFETY: the group is live.
         let code = unsafe { (api().ncclEpMaskClean)(group.raw, null_mut()) };
         refused(code, USAGE, FailureClass::Trap);
     });
@@ -529,6 +532,7 @@ fn staged_operations_with_masks() {
             let me = comm.rank();
             let ll = Ll::on(masked(comm, G2, LONG), me, G2, layout);
             let plain = Ll::new(comm, G2, layout);
+            // SAFETY: the handle is live; no configuration and the null stream.
             let complete =
                 || ok(unsafe { (api().ncclEpComplete)(ll.handle.raw, null(), null_mut()) });
             for mutual in [false, true] {
@@ -542,6 +546,7 @@ fn staged_operations_with_masks() {
                 // In between nothing else of the group runs.
                 let mut other = ll.dispatch_call(WIDE);
                 refused(other.call(&ll.handle), USAGE, FailureClass::Trap);
+                // SAFETY: the group is live.
                 let code = unsafe { (api().ncclEpMaskClean)(ll.group.raw, null_mut()) };
                 refused(code, USAGE, FailureClass::Trap);
                 complete();
@@ -584,6 +589,7 @@ fn functions_of_groups_without_masks_and_null_pointers() {
         let high =
             Group::new(comm, &ncclEpGroupConfig_t { enable_mask: 1, ..fixture.config(HT, H) });
         let group = masked(comm, fixture, LONG);
+        // SAFETY: the group is live or null, and a null pointer is refused before it is used.
         let calls = |group: *mut nccl_ep_sys::ncclEpGroup| unsafe {
             [
                 (api.ncclEpMaskQuery)(group.cast(), null_mut(), null_mut()),
@@ -600,10 +606,13 @@ fn functions_of_groups_without_masks_and_null_pointers() {
         assert_eq!(nccl_ext_cpu::last_refusal(), Some(FailureClass::Throw));
         assert_eq!(calls(null_mut()), [ARGUMENT; 5]);
         assert_eq!(nccl_ext_cpu::last_refusal(), Some(FailureClass::Throw));
+        // SAFETY: the group is live, and the null mask is refused before it is used.
         let code = unsafe { (api.ncclEpMaskQuery)(group.raw, null_mut(), null_mut()) };
         refused(code, ARGUMENT, FailureClass::Throw);
+        // SAFETY: the group is live, and the null mask is refused before it is used.
         let code = unsafe { (api.ncclEpMaskUpdate)(group.raw, null(), null_mut()) };
         refused(code, ARGUMENT, FailureClass::Throw);
+        // SAFETY: the group is live, and the null pointer is refused before it is used.
         let code = unsafe { (api.ncclEpGetAsyncError)(group.raw, null_mut()) };
         refused(code, ARGUMENT, FailureClass::Throw);
     });

@@ -2,7 +2,6 @@
 //! one test, which sets it before any rank runs.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on tensors of the same stack")]
 
 mod common;
 

@@ -1,7 +1,6 @@
 //! M2N 8.1: which bytes arrive where, and from which rank.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on buffers of the same stack")]
 
 mod m2n_common;
 

@@ -1,7 +1,6 @@
 //! M2N 4.3, 8.4: groups whose effects the table of calls does not show.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on buffers of the same stack")]
 
 mod m2n_common;
 
@@ -13,6 +12,8 @@ use nccl_ext_core::raw::{ncclComm_t, ncclResult_t};
 use nccl_ext_cpu::{FailureClass, backend, last_refusal, unique_id};
 
 fn nothing(comm: ncclComm_t) -> ncclResult_t {
+    // SAFETY: null tensors are refused before anything is read; a communicator that is not null is
+    // live.
     unsafe { (api().ncclReshard)(null_mut(), comm, null(), null(), null_mut()) }
 }
 
@@ -46,6 +47,7 @@ fn g14_an_earlier_bucket_stays_issued() {
         group_start();
         ok(case.call(comm.as_raw(), &mut first));
         let per_thread = without_provenance_mut(2);
+        // SAFETY: null tensors are refused before anything is read; the communicator is live.
         ok(unsafe { (api().ncclReshard)(null_mut(), comm.as_raw(), null(), null(), per_thread) });
         refused(group_end(), ARGUMENT, FailureClass::Return, &["entry 1 of 2 failed"]);
         case.check(comm.rank(), &first);
@@ -62,6 +64,8 @@ fn g15_descriptors_are_copied() {
         let mut dst = Descriptor::new(&case.dst, case.dtype, pointer(&mut buffers.dst));
         group_start();
         let (s, d) = (src.raw(), dst.raw());
+        // SAFETY: the communicator is live; the call copies the descriptors, and the buffers
+        // outlive the group.
         ok(unsafe { (api().ncclReshard)(null_mut(), comm.as_raw(), s, d, null_mut()) });
         (src.shape[0], src.placements[0], src.dims[0]) = (99, 7, -3);
         src.tensor.ndims = 9;

@@ -1,7 +1,6 @@
 //! M2N 1.7, 2.8, 4.1: handles, epochs and the last error, which belong to the process or a thread.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on buffers of the same stack")]
 
 mod m2n_common;
 
@@ -115,11 +114,13 @@ fn the_text_is_of_this_threads_last_call() {
     group_start();
     assert_eq!(last_text(), "");
     assert_eq!(
+        // SAFETY: what is null is refused before it is read.
         unsafe { (api().ncclReshard)(null_mut(), null_mut(), null(), null(), null_mut()) },
         OK
     );
     assert_eq!(group_end(), ARGUMENT);
     assert!(last_text().contains("entry 0 of 1"));
+    // SAFETY: the function has no arguments.
     ok(unsafe { (api().ncclM2nGroupAbort)() });
     assert_eq!(last_text(), "");
 }

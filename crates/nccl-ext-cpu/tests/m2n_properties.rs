@@ -1,7 +1,6 @@
 //! Random meshes, placements, shapes and types against slices of the global tensor.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on buffers of the same stack")]
 
 mod m2n_common;
 

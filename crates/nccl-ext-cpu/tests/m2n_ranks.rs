@@ -1,7 +1,6 @@
 //! Ranks that meet, and ranks that do not (M2N 2.7, 4.2).
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on buffers of the same stack")]
 
 mod m2n_common;
 
@@ -187,9 +186,11 @@ fn a_missing_tile_fails_all_ranks() {
 #[test]
 fn a_tile_that_two_ranks_write_fails_all() {
     struct Shared(*mut u8);
+    // SAFETY: ranks only pass the pointer on, and the backend refuses tiles that overlap.
     unsafe impl Sync for Shared {}
     impl Shared {
         fn at(&self, offset: usize) -> *mut u8 {
+            // SAFETY: every offset is within the memory of the test.
             unsafe { self.0.add(offset) }
         }
     }
@@ -200,6 +201,8 @@ fn a_tile_that_two_ranks_write_fails_all() {
         let data = shared.at(offsets[comm.rank()]);
         let mut src = Descriptor::new(&case.src, case.dtype, data);
         let mut dst = Descriptor::new(&case.dst, case.dtype, data);
+        // SAFETY: the communicator is live; the descriptors are this frame's, and their memory the
+        // test's.
         unsafe { (api().ncclReshard)(null_mut(), comm.as_raw(), src.raw(), dst.raw(), null_mut()) }
     };
     ranks(4, |comm| {
@@ -226,9 +229,12 @@ fn one_rank_copies_to_itself() {
             let pointer = tile.pointer();
             for distance in [0, 4] {
                 let mut src = Descriptor::new(&case.src, case.dtype, pointer);
+                // SAFETY: the pointer stays within the memory of the tile, which has canaries
+                // behind it.
                 let mut dst =
                     Descriptor::new(&case.dst, case.dtype, unsafe { pointer.add(distance) });
                 let comm = comm.as_raw();
+                // SAFETY: the communicator is live; descriptors and tile outlive the call.
                 ok(unsafe {
                     (api().ncclReshard)(null_mut(), comm, src.raw(), dst.raw(), null_mut())
                 });

@@ -1,7 +1,6 @@
 //! The table of M2N 8.2 to 8.4 on the CPU backend: every rank makes the calls of a row.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on buffers of the same stack")]
 
 mod m2n_common;
 mod m2n_table;

@@ -1,7 +1,6 @@
 //! The NCCL and driver subset.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on tensors of the same stack")]
 
 mod common;
 
@@ -26,6 +25,7 @@ fn the_backend_says_what_it_is() {
     assert!(backend.libraries().iter().all(|library| library.path.is_none()));
     assert_eq!(backend, nccl_ext_cpu::backend());
     let mut code = 0;
+    // SAFETY: `code` can be written.
     ok(unsafe { (backend.nccl().ncclGetVersion)(&mut code) });
     assert_eq!(code, 23007);
 }
@@ -39,10 +39,13 @@ fn all_gather_in_rank_order_and_in_place() {
         assert_eq!(all, [0, 10, 1, 11, 2, 12, 3, 13]);
         let mut all = [0_u64; 8];
         all[2 * comm.rank()..][..2].copy_from_slice(&mine);
+        // SAFETY: two of the eight elements a rank, for four ranks.
         let send = unsafe { all.as_ptr().add(2 * comm.rank()) };
         let gather = backend().nccl().ncclAllGather;
         let (uint64, raw) = (ncclDataType_t::ncclUint64, comm.as_raw());
         let recv = all.as_mut_ptr().cast();
+        // SAFETY: the communicator is live, and `all` has two elements for each of its ranks, of
+        // which the rank sends its own.
         ok(unsafe { gather(send.cast(), recv, 2, uint64, raw, null_mut()) });
         assert_eq!(all, [0, 10, 1, 11, 2, 12, 3, 13]);
     });
@@ -57,7 +60,9 @@ fn reduce<T: Element>(comm: &Comm, send: &[T], reduction: Reduction) -> Vec<T> {
     let all_reduce = backend().nccl().ncclAllReduce;
     let buffer = again.as_mut_ptr().cast();
     let (data_type, raw) = (T::DATA_TYPE.as_raw(), comm.as_raw());
+    // SAFETY: the communicator is live, and `again` has as many elements as `send`, of its type.
     ok(unsafe { all_reduce(buffer, buffer, send.len(), data_type, op, raw, null_mut()) });
+    // SAFETY: elements have no padding, and the slice is read as long as it is borrowed.
     let bytes = |data: &[T]| unsafe {
         std::slice::from_raw_parts(data.as_ptr().cast::<u8>(), size_of_val(data)).to_vec()
     };
@@ -119,6 +124,8 @@ fn broadcast_from_every_root() {
         let (int32, raw) = (ncclDataType_t::ncclInt32, comm.as_raw());
         let mut data = [0_i32];
         let recv = data.as_mut_ptr().cast();
+        // SAFETY: the communicator is live, and `data` has one element; a root that does not exist
+        // is refused.
         let code = unsafe { broadcast(recv, recv, 1, int32, 3, raw, null_mut()) };
         refused(code, ARGUMENT, FailureClass::Return);
     });
@@ -131,6 +138,8 @@ fn what_collectives_refuse() {
         let (mut data, raw) = ([0_i32; 4], comm.as_raw());
         let buffer: *mut std::ffi::c_void = data.as_mut_ptr().cast();
         let int32 = ncclDataType_t::ncclInt32;
+        // SAFETY: the pointers are of four elements or null; null, a type or a size that cannot be
+        // is refused before it is used.
         let gather = |send, recv, count, data_type, comm| unsafe {
             (api.ncclAllGather)(send, recv, count, data_type, comm, null_mut())
         };
@@ -141,12 +150,15 @@ fn what_collectives_refuse() {
         refused(gather(buffer, buffer, usize::MAX / 2, int32, raw), ARGUMENT, ret);
         refused(gather(buffer, buffer, 1, int32, null_mut()), ARGUMENT, ret);
         ok(gather(null_mut(), null_mut(), 0, int32, raw));
+        // SAFETY: the communicator is live, and the buffer has more than one element; what is not
+        // offered is refused.
         let reduce = |data_type, op| unsafe {
             (api.ncclAllReduce)(buffer, buffer, 1, data_type, op, raw, null_mut())
         };
         refused(reduce(int32, ncclRedOp_t::ncclAvg), ARGUMENT, ret);
         refused(reduce(ncclDataType_t::ncclFloat8e4m3, ncclRedOp_t::ncclSum), ARGUMENT, ret);
         // Not offered.
+        // SAFETY: the function is not offered and reads nothing.
         let code = unsafe { (api.ncclSend)(buffer, 1, int32, 0, raw, null_mut()) };
         assert_eq!(code, USAGE);
         let error = error().unwrap();
@@ -160,18 +172,24 @@ fn questions_about_a_communicator() {
         let api = backend().nccl();
         let mut numbers = [-1; 3];
         let [count, rank, device] = &mut numbers;
+        // SAFETY: the communicator is live, and the number can be written.
         ok(unsafe { (api.ncclCommCount)(comm.as_raw(), count) });
+        // SAFETY: the communicator is live, and the number can be written.
         ok(unsafe { (api.ncclCommUserRank)(comm.as_raw(), rank) });
+        // SAFETY: the communicator is live, and the number can be written.
         ok(unsafe { (api.ncclCommCuDevice)(comm.as_raw(), device) });
         assert_eq!(numbers, [3, comm.rank() as i32, 0]);
         refused(
+            // SAFETY: the communicator is live, and the null pointer is refused.
             unsafe { (api.ncclCommCount)(comm.as_raw(), null_mut()) },
             ARGUMENT,
             FailureClass::Return,
         );
+        // SAFETY: the communicator is live.
         let team = unsafe { (api.ncclTeamLsa)(comm.as_raw()) };
         assert_eq!((team.nRanks, team.rank, team.stride), (3, comm.rank() as i32, 1));
         let mut state = ncclResult_t(99);
+        // SAFETY: the communicator is live, and `state` can be written.
         ok(unsafe { (api.ncclCommGetAsyncError)(comm.as_raw(), &mut state) });
         assert_eq!(state, OK);
         let mut properties = ncclCommProperties {
@@ -179,10 +197,12 @@ fn questions_about_a_communicator() {
             magic: NCCL_API_MAGIC,
             ..Default::default()
         };
+        // SAFETY: the communicator is live, and the structure begins with its true size.
         ok(unsafe { (api.ncclCommQueryProperties)(comm.as_raw(), &mut properties) });
         assert_eq!((properties.nRanks, properties.rank), (3, comm.rank() as i32));
         assert_eq!((properties.nLsaTeams, properties.deviceApiSupport), (1, true));
         properties.magic = 0;
+        // SAFETY: as above; the wrong magic is refused.
         let code = unsafe { (api.ncclCommQueryProperties)(comm.as_raw(), &mut properties) };
         refused(code, ARGUMENT, FailureClass::Return);
     });
@@ -191,11 +211,14 @@ fn questions_about_a_communicator() {
 #[test]
 fn errors_have_a_text() {
     let api = backend().nccl();
+    // SAFETY: the function takes any code and returns a string that is static.
     let text = |code| unsafe { CStr::from_ptr((api.ncclGetErrorString)(code)) }.to_str().unwrap();
     assert_eq!(text(OK), "no error");
     assert_eq!(text(ncclResult_t(1234)), "unknown result code");
     let mut size = 0;
+    // SAFETY: the null communicator is refused.
     assert_eq!(unsafe { (api.ncclCommCount)(null_mut(), &mut size) }, ARGUMENT);
+    // SAFETY: the string lives until the thread's next error, which is after its last use.
     let last = unsafe { CStr::from_ptr((api.ncclGetLastError)(null_mut())) };
     assert!(last.to_str().unwrap().contains("`comm`"), "{last:?}");
 }
@@ -203,8 +226,11 @@ fn errors_have_a_text() {
 #[test]
 fn groups_of_calls_change_nothing_but_are_balanced() {
     let api = backend().nccl();
+    // SAFETY: the function has no arguments.
     ok(unsafe { (api.ncclGroupStart)() });
+    // SAFETY: the function has no arguments.
     ok(unsafe { (api.ncclGroupEnd)() });
+    // SAFETY: the function has no arguments.
     refused(unsafe { (api.ncclGroupEnd)() }, USAGE, FailureClass::Return);
 }
 
@@ -213,14 +239,20 @@ fn memory_is_aligned_and_freed_once() {
     let api = backend().nccl();
     for size in [0, 1, 4097] {
         let mut memory = null_mut();
+        // SAFETY: `memory` can be written.
         ok(unsafe { (api.ncclMemAlloc)(&mut memory, size) });
         assert_eq!(memory.addr() % 256, 0);
+        // SAFETY: the allocation has `size` bytes.
         unsafe { memory.cast::<u8>().write_bytes(1, size) };
+        // SAFETY: the memory is of the call above, and not used again.
         ok(unsafe { (api.ncclMemFree)(memory) });
+        // SAFETY: what is no live allocation is looked up, not read, and refused.
         refused(unsafe { (api.ncclMemFree)(memory) }, ARGUMENT, FailureClass::Return);
     }
+    // SAFETY: freeing null is allowed.
     ok(unsafe { (api.ncclMemFree)(null_mut()) });
     let mut memory = null_mut();
+    // SAFETY: `memory` can be written.
     let code = unsafe { (api.ncclMemAlloc)(&mut memory, usize::MAX) };
     assert_eq!(code, ncclResult_t::ncclSystemError);
 }
@@ -232,13 +264,18 @@ fn windows_know_their_memory() {
         let mut data = [0_u8; 64];
         let (mut handle, buffer) = (null_mut(), data.as_mut_ptr().cast());
         let raw = comm.as_raw();
+        // SAFETY: the communicator is live, and `data` has 64 bytes and outlives the window.
         ok(unsafe { (api.ncclCommWindowRegister)(raw, buffer, 64, &mut handle, 0) });
         let mut pointer = null_mut();
+        // SAFETY: communicator and window are live, and `pointer` can be written.
         ok(unsafe { (api.ncclWinGetUserPtr)(raw, handle, &mut pointer) });
         assert_eq!(pointer, buffer);
+        // SAFETY: communicator and window are live.
         ok(unsafe { (api.ncclCommWindowDeregister)(raw, handle) });
+        // SAFETY: a window that is no more is looked up, not read, and refused.
         let code = unsafe { (api.ncclWinGetUserPtr)(raw, handle, &mut pointer) };
         refused(code, ARGUMENT, FailureClass::UndefinedBehaviour);
+        // SAFETY: as above.
         let code = unsafe { (api.ncclCommWindowDeregister)(raw, handle) };
         refused(code, ARGUMENT, FailureClass::UndefinedBehaviour);
     });
@@ -261,6 +298,7 @@ fn buffers_of_the_core_crate_work() {
 fn the_driver_has_one_device_of_132_sms() {
     let driver = backend().driver();
     let mut value = 0;
+    // SAFETY: `value` can be written.
     assert_eq!(unsafe { driver.device_count.unwrap()(&mut value) }, CuResult::SUCCESS);
     assert_eq!(value, 1);
     assert_eq!(nccl_ext_core::device::sm_count(backend(), 0).unwrap(), 132);
@@ -268,6 +306,7 @@ fn the_driver_has_one_device_of_132_sms() {
     let (mut kind, byte) = (0_u32, 0_u8);
     let call = driver.pointer_attribute.unwrap();
     let address = (&raw const byte).addr() as u64;
+    // SAFETY: attribute 2 is of 32 bits, as `kind` is, and the address is only looked at.
     assert_eq!(unsafe { call((&raw mut kind).cast(), 2, address) }, CuResult::SUCCESS);
     assert_eq!(kind, 1);
     assert!(driver.event_create.is_none());

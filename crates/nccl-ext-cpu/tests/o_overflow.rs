@@ -1,7 +1,6 @@
 //! EP 9.5: overflow and eager mode.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on tensors of the same stack")]
 
 mod common;
 
@@ -249,6 +248,7 @@ fn o12_eager_drop() {
         config.overflow_policy = DROP;
         let mut group = std::ptr::null_mut();
         let create = api().ncclEpCreateGroup;
+        // SAFETY: the communicator is live; `group` and the config are this frame's.
         let code = unsafe { create(&mut group, comm.as_raw(), &config) };
         refused(code, ARGUMENT, FailureClass::Throw);
     });
@@ -273,6 +273,7 @@ fn o13_dup_modes_drop_only_with_an_aligned_budget() {
         let group = Group::new(comm, &config);
         let (code, handle) = group.init(EM, 1, 4);
         refused(code, ARGUMENT, FailureClass::UndefinedBehaviour);
+        // SAFETY: the handle is the refused call's, and this is its only use.
         ok(unsafe { (api().ncclEpHandleDestroy)(handle) });
         drop(group.handle(EM, 1, 2));
     });

@@ -3,7 +3,6 @@
 //! expert and shares nothing with the backend.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on tensors of the same stack")]
 
 mod common;
 

@@ -1,7 +1,6 @@
 //! Ranks that do not come, leave, fail, or do something else than their peers.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on tensors of the same stack")]
 
 mod common;
 
@@ -313,6 +312,7 @@ fn many_worlds_live_side_by_side() {
 #[test]
 fn errors_are_taken_once_and_success_clears_them() {
     ranks(1, |comm| {
+        // SAFETY: a null pointer is refused before anything is written.
         let null = || unsafe { (api().ncclEpGetVersion)(std::ptr::null_mut()) };
         assert_ne!(null(), OK);
         assert!(error().is_some());
@@ -342,6 +342,7 @@ fn an_abort_from_another_thread_ends_the_wait() {
         }
         std::thread::sleep(Duration::from_millis(20));
         let abort = backend().nccl().ncclCommAbort;
+        // SAFETY: the address is of the live communicator that the other rank has shown.
         ok(unsafe { abort(std::ptr::with_exposed_provenance_mut(address)) });
         while !ended.load(Ordering::Acquire) {
             std::thread::yield_now();
@@ -370,6 +371,7 @@ fn a_staged_send_hears_of_a_failed_peer() {
             // Sending waits for nobody, but may already know.
             if call.call(&ll.handle) == OK {
                 let (config, stream) = (std::ptr::null(), std::ptr::null_mut());
+                // SAFETY: the handle is live; no configuration and the null stream.
                 let code = unsafe { (api().ncclEpComplete)(ll.handle.raw, config, stream) };
                 assert_eq!(code, ncclResult_t::ncclRemoteError);
             }
@@ -379,6 +381,7 @@ fn a_staged_send_hears_of_a_failed_peer() {
         // A group of a failed world is left as it is.
         let Ll { handle, group, .. } = ll;
         drop(handle);
+        // SAFETY: the group is live, and a refusal leaves it so.
         let code = unsafe { (api().ncclEpGroupDestroy)(group.raw) };
         assert_eq!(code, ncclResult_t::ncclRemoteError);
         std::mem::forget(group);

@@ -27,6 +27,7 @@ pub struct State {
 pub fn memory_size(group: &Group, layout: ncclEpLayout_t, topk: usize) -> usize {
     let mut bytes = 0;
     let call = api().ncclEpHandleMemSize;
+    // SAFETY: the group is live, and `bytes` can be written.
     ok(unsafe { call(group.raw, layout, null(), &mut bytes, topk as i32) });
     bytes
 }
@@ -53,6 +54,8 @@ impl Lodger {
         config.dispatch_output_per_expert_alignment = alignment;
         let mut raw = null_mut();
         let call = api().ncclEpInitHandle;
+        // SAFETY: the group is live, and the memory moves into the lodger, which keeps it with the
+        // handle.
         ok(unsafe { call(&mut raw, group.raw, layout, &config, topk as i32, memory.d()) });
         Self { handle: Handle { raw, layout, topk }, memory, alignment }
     }
@@ -80,6 +83,8 @@ impl Lodger {
         let State { tokens, topk, id_type } = state;
         let (id_type, given) = (id_type.as_raw(), memory.d());
         let call = backend().extension::<ImportApi>().unwrap().ncclExtImportHandle;
+        // SAFETY: the group is live; the memory is refused, or moves into the lodger with the
+        // handle.
         let code =
             unsafe { call(&mut raw, group.raw, layout, &config, tokens, topk, id_type, given) };
         if code != OK {

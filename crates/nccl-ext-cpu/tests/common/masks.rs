@@ -28,6 +28,7 @@ impl Group {
     #[track_caller]
     pub fn mask(&self, ranks: usize) -> Vec<i32> {
         let mut mask = vec![-5; ranks + 1];
+        // SAFETY: the group is live, and the mask has an element for each of its ranks.
         ok(unsafe { (api().ncclEpMaskQuery)(self.raw, mask.as_mut_ptr(), null_mut()) });
         assert_eq!(mask.pop(), Some(-5), "written beyond the ranks");
         mask
@@ -35,23 +36,27 @@ impl Group {
 
     #[track_caller]
     pub fn set_mask(&self, mask: &[i32]) {
+        // SAFETY: the group is live, and the mask has an element for each of its ranks.
         ok(unsafe { (api().ncclEpMaskUpdate)(self.raw, mask.as_ptr(), null_mut()) });
     }
 
     #[track_caller]
     pub fn clean(&self) {
+        // SAFETY: the group is live.
         ok(unsafe { (api().ncclEpMaskClean)(self.raw, null_mut()) });
     }
 
     #[track_caller]
     pub fn async_error(&self) -> i32 {
         let mut error = -5;
+        // SAFETY: the group is live, and `error` can be written.
         ok(unsafe { (api().ncclEpGetAsyncError)(self.raw, &mut error) });
         error
     }
 
     #[track_caller]
     pub fn clear_error(&self) {
+        // SAFETY: the group is live.
         ok(unsafe { (api().ncclEpErrorClear)(self.raw) });
     }
 }

@@ -117,6 +117,8 @@ pub fn window<T: Element>(comm: &Comm, mut tensor: Ten<T>) -> Ten<T> {
     let mut handle = null_mut();
     let (data, bytes) = (tensor.data.as_mut_ptr().cast(), size_of_val(&tensor.data[..]));
     let register = backend().nccl().ncclCommWindowRegister;
+    // SAFETY: the communicator is live and the data is the tensor's, whose buffer does not move
+    // with it.
     ok(unsafe { register(comm.as_raw(), data, bytes, &mut handle, 0) });
     tensor.with_window(handle)
 }
@@ -152,6 +154,7 @@ impl Group {
     #[track_caller]
     pub fn new(comm: &Comm, config: &ncclEpGroupConfig_t) -> Self {
         let mut raw = null_mut();
+        // SAFETY: the communicator is live; `raw` and the config outlive the call.
         ok(unsafe { (api().ncclEpCreateGroup)(&mut raw, comm.as_raw(), config) });
         Self { raw }
     }
@@ -166,6 +169,7 @@ impl Group {
         config.dispatch_output_per_expert_alignment = alignment;
         let mut handle = null_mut();
         let call = api().ncclEpInitHandle;
+        // SAFETY: the group is live; `handle` and the config outlive the call.
         let code = unsafe { call(&mut handle, self.raw, layout, &config, topk, null()) };
         (code, handle)
     }
@@ -182,6 +186,7 @@ impl Drop for Group {
     fn drop(&mut self) {
         // Destroying a low-latency group is a collective; a panicking rank leaves it.
         if !std::thread::panicking() {
+            // SAFETY: the group is live, and this is its last use.
             ok(unsafe { (api().ncclEpGroupDestroy)(self.raw) });
         }
     }
@@ -195,6 +200,7 @@ pub struct Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        // SAFETY: the handle is live, and this is its last use.
         ok(unsafe { (api().ncclEpHandleDestroy)(self.raw) });
     }
 }
@@ -240,6 +246,8 @@ impl Dispatch {
         let info = if self.no_info { null() } else { &raw const info };
         let config = self.config.as_ref().map_or(null(), |c| &raw const *c);
         let call = api().ncclEpDispatch;
+        // SAFETY: the handle is live; the structs are this frame's, and their tensors are null or
+        // `self`'s.
         unsafe { call(handle.raw, &inputs, &outputs, info, config, null_mut()) }
     }
 }
@@ -250,6 +258,7 @@ pub fn update_with<T: Element>(
     ids: &mut Ten<T>,
     info: *const ncclEpLayoutInfo_t,
 ) -> ncclResult_t {
+    // SAFETY: the handle is live, the ids are borrowed, and `info` is null or the caller's.
     unsafe { (api().ncclEpUpdateHandle)(handle.raw, ids.d(), info, null_mut()) }
 }
 
@@ -276,6 +285,8 @@ impl Combine {
         outputs.tokens = d(&mut self.out);
         outputs.topk_weights = d(&mut self.weights);
         let config = self.config.as_ref().map_or(null(), |c| &raw const *c);
+        // SAFETY: the handle is live; the structs are this frame's, and their tensors are null or
+        // `self`'s.
         unsafe { (api().ncclEpCombine)(handle.raw, &inputs, &outputs, config, null_mut()) }
     }
 }

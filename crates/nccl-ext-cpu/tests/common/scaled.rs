@@ -128,6 +128,8 @@ impl Scaled {
         info.expert_counters = d(&mut self.counters);
         info.src_rank_counters = d(&mut self.src_counters);
         let call = api().ncclEpDispatch;
+        // SAFETY: the handle is live; the structs are this frame's, and their tensors are null or
+        // `self`'s.
         unsafe { call(handle.raw, &inputs, &outputs, &info, &self.config, null_mut()) }
     }
 

@@ -2,7 +2,6 @@
 //! them, an oracle that slices a global tensor, and ranks to run it all on.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on buffers of the same stack")]
 
 use std::ffi::CStr;
 use std::ptr::{null, null_mut, without_provenance_mut};
@@ -23,6 +22,7 @@ pub fn api() -> &'static M2nApi {
 
 /// The text of this thread's last M2N error.
 pub fn last_text() -> String {
+    // SAFETY: the function returns a string that lives until the thread's next call.
     unsafe { CStr::from_ptr((api().ncclM2nGetLastError)()) }.to_str().unwrap().to_owned()
 }
 
@@ -214,6 +214,7 @@ impl Tile {
     }
 
     pub fn pointer(&mut self) -> *mut u8 {
+        // SAFETY: the offset is within the memory.
         unsafe { self.memory.as_mut_ptr().add(self.offset) }
     }
 
@@ -279,6 +280,8 @@ impl Case {
         let mut src = Descriptor::new(&self.src, self.dtype, pointer(&mut buffers.src));
         let mut dst = Descriptor::new(&self.dst, self.dtype, pointer(&mut buffers.dst));
         let handle = without_provenance_mut(token);
+        // SAFETY: the communicator is live; the descriptors are this frame's, and the tiles the
+        // caller's.
         unsafe { (api().ncclReshard)(handle, comm, src.raw(), dst.raw(), null_mut()) }
     }
 
@@ -319,19 +322,23 @@ pub fn pattern(index: usize, byte: usize) -> u8 {
 /// A handle's token.
 pub fn init() -> usize {
     let mut handle = null_mut();
+    // SAFETY: `handle` can be written, and no configuration is a valid one.
     ok(unsafe { (api().ncclM2nInit)(&mut handle, null()) });
     handle.addr()
 }
 
 /// 0 is the default handle.
 pub fn finalize(token: usize) {
+    // SAFETY: a handle is a token: the library looks it up, and does not read it.
     ok(unsafe { (api().ncclM2nFinalize)(without_provenance_mut(token)) });
 }
 
 pub fn group_start() {
+    // SAFETY: the function has no arguments.
     ok(unsafe { (api().ncclM2nGroupStart)() });
 }
 
 pub fn group_end() -> ncclResult_t {
+    // SAFETY: the function has no arguments; buffers of queued calls are the test's.
     unsafe { (api().ncclM2nGroupEnd)() }
 }

@@ -119,6 +119,7 @@ impl Raw {
         }
         let data = match tensor.data {
             Data::Null => null_mut(),
+            // SAFETY: a row's offsets are within the memory that it is run with.
             Data::Offset(offset) => unsafe { memory.add(offset) },
         };
         let raw = ncclDistTensor_t {
@@ -188,6 +189,8 @@ impl Call {
             |raw: &Option<Box<Raw>>| raw.as_ref().map_or(null(), |raw| &raw const raw.tensor);
         let (src, dst) = (pointer(&src), pointer(&dst));
         let (handle, stream) = (self.handle.raw(handles), without_provenance_mut(self.stream));
+        // SAFETY: the communicator is the caller's; descriptors are null or this frame's, and what
+        // is wrong in them is refused before their data is used.
         unsafe {
             match window {
                 false => (api.ncclReshard)(handle, comm, src, dst, stream),

@@ -5,7 +5,6 @@
 //! Words are only those that both texts have: names of fields and numbers.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-#![allow(clippy::undocumented_unsafe_blocks, reason = "raw calls on buffers of the same stack")]
 
 mod call;
 mod groups;
@@ -124,6 +123,7 @@ impl Row {
         let mut seen = Vec::new();
         for (i, step) in self.steps.iter().enumerate() {
             let code = step.run(api, comm, i, &mut memory, &mut handles);
+            // SAFETY: the function returns a string that lives until the thread's next call.
             let text = unsafe { CStr::from_ptr((api.ncclM2nGetLastError)()) };
             seen.push(Seen { code, text: text.to_string_lossy().into_owned() });
         }
@@ -162,8 +162,12 @@ impl Step {
             call
         };
         match self.action {
+            // SAFETY: the function has no arguments.
             Action::Start => unsafe { (api.ncclM2nGroupStart)() },
+            // SAFETY: the function has no arguments; buffers of queued calls are in `memory`, which
+            // the row keeps.
             Action::End => unsafe { (api.ncclM2nGroupEnd)() },
+            // SAFETY: the function has no arguments.
             Action::Abort => unsafe { (api.ncclM2nGroupAbort)() },
             Action::Reshard(change) => call(change).run(api, comm, memory, handles, false),
             Action::WithWindow(change) => call(change).run(api, comm, memory, handles, true),
@@ -172,16 +176,22 @@ impl Step {
                 change(&mut config);
                 // A refused call clears it.
                 handles[slot] = core::ptr::without_provenance_mut(0xbad);
+                // SAFETY: slot and config are this frame's or the caller's; a wrong config is
+                // refused.
                 let code = unsafe { (api.ncclM2nInit)(&mut handles[slot], &config) };
                 assert_eq!(handles[slot].is_null(), code != ncclResult_t::ncclSuccess);
                 code
             }
+            // SAFETY: the slot can be written, and no config is a valid one.
             Action::InitWithoutConfig(slot) => unsafe {
                 (api.ncclM2nInit)(&mut handles[slot], core::ptr::null())
             },
+            // SAFETY: the null pointer is refused before it is written.
             Action::InitNowhere => unsafe {
                 (api.ncclM2nInit)(core::ptr::null_mut(), core::ptr::null())
             },
+            // SAFETY: a handle is a token: the library looks it up, and refuses what it does not
+            // know.
             Action::Finalize(handle) => unsafe { (api.ncclM2nFinalize)(handle.raw(handles)) },
         }
     }
