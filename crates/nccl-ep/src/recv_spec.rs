@@ -35,7 +35,7 @@ pub struct TensorSpec {
     pub data_types: &'static [DataType],
 }
 
-/// Every tensor that a forward dispatch of a handle writes.
+/// Every tensor that a forward dispatch without a quantisation recipe writes.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RecvSpec {

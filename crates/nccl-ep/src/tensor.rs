@@ -103,8 +103,8 @@ impl View {
     }
 }
 
-// SAFETY: a view is an address and numbers; what may be done with it is decided by the tensor types
-// below, which say for themselves whether they cross threads.
+// SAFETY: an address and numbers. The memory behind it is borrowed by the tensor types below, and the
+// contract of `DeviceBuffer`, or of whoever gave the address, lets any thread use it meanwhile.
 unsafe impl Send for View {}
 // SAFETY: as above.
 unsafe impl Sync for View {}

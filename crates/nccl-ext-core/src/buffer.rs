@@ -32,7 +32,9 @@ pub struct RawBuffer {
 /// # Safety
 /// [`raw`](Self::raw) gives the same memory on every call while the value is borrowed. The memory
 /// stays valid until everything that was enqueued on a stream before the value's drop has run:
-/// either the drop waits for it, or the free is itself ordered after it on the stream.
+/// either the drop waits for it, or the free is itself ordered after it on the stream. While the
+/// value is borrowed any thread may use the memory through the pointer, and nothing writes it
+/// through a shared borrow.
 pub unsafe trait DeviceBuffer {
     /// The memory.
     fn raw(&self) -> RawBuffer;
@@ -231,20 +233,16 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// As [`write_range`](Self::write_range).
     pub fn read_range_into(&self, offset: usize, data: &mut [T], stream: Stream<'_>) -> Result<()> {
-        const NAME: &str = "cuMemcpyDtoHAsync_v2";
         let from = self.range(offset, data.len())?;
-        let backend = self.comm.backend();
         if data.is_empty() {
             return Ok(());
         }
-        let _device = self.comm.activate()?;
-        let call = driver::required(backend, backend.driver().copy_to_host, NAME)?;
-        // SAFETY: both ranges hold `data.len()` elements; `data` is borrowed until the copy is
-        // done, and `Element` types take any bytes.
-        let code =
-            unsafe { call(data.as_mut_ptr().cast(), from, size_of_val(data), stream.as_raw()) };
-        driver::check(backend, NAME, code)?;
-        stream.synchronize(&self.comm)
+        // SAFETY: `Element` types have no padding and take any bytes.
+        let bytes = unsafe {
+            core::slice::from_raw_parts_mut(data.as_mut_ptr().cast::<u8>(), size_of_val(data))
+        };
+        // SAFETY: `range` made sure that the buffer holds as many bytes from there on.
+        unsafe { self.comm.copy_to_host(from as *const core::ffi::c_void, bytes, stream) }
     }
 
     /// Copies all bytes of `source` to the front of the buffer, after the stream's earlier work,

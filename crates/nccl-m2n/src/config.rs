@@ -27,6 +27,17 @@ pub enum Agreement {
     EveryCall,
 }
 
+impl Agreement {
+    /// Whether ranks compare what they have agreed on before (`known`), or have not.
+    pub(crate) fn compares(self, known: bool) -> bool {
+        match self {
+            Self::Off => false,
+            Self::PerShape => !known,
+            Self::EveryCall => true,
+        }
+    }
+}
+
 binding_struct! {
     /// What a runtime is made with. Every rank gives the same values.
     ///

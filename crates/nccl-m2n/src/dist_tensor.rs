@@ -18,8 +18,8 @@ pub(crate) struct Side {
     pub(crate) buffer: Option<RawBuffer>,
 }
 
-// SAFETY: a side is an address and numbers; what may be done with it is decided by the tensor types
-// below, which say for themselves whether they cross threads.
+// SAFETY: an address and numbers. The memory behind it is borrowed by the tensor types below, and the
+// contract of `DeviceBuffer`, or of whoever gave the address, lets any thread use it meanwhile.
 unsafe impl Send for Side {}
 // SAFETY: as above.
 unsafe impl Sync for Side {}

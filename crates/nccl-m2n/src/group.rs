@@ -131,6 +131,7 @@ impl<'env> Group<'env> {
     /// [`Error::Entry`] when a rule of the call is broken that every rank checks; the group then
     /// fails with it. Errors that this rank alone has, such as missing memory, come from the
     /// group: the other ranks record all entries too.
+    #[doc(alias = "ncclReshard")]
     pub fn reshard(
         &mut self,
         comm: &Comm,
@@ -145,6 +146,7 @@ impl<'env> Group<'env> {
     ///
     /// # Errors
     /// As [`reshard`](Self::reshard).
+    #[doc(alias = "ncclReshardWithWindow")]
     pub fn reshard_with_window(
         &mut self,
         comm: &Comm,
@@ -160,6 +162,7 @@ impl<'env> Group<'env> {
     ///
     /// # Errors
     /// As [`reshard`](Self::reshard), and [`Error::Busy`] for one of another backend.
+    #[doc(alias = "ncclReshard")]
     pub fn reshard_on(
         &mut self,
         runtime: &'env Runtime,

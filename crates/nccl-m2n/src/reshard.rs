@@ -3,13 +3,12 @@
 use nccl_ext_core::{Comm, Error, Result, Stream};
 
 use crate::agreement::{self, Call, Intent};
-use crate::config::Agreement;
 use crate::dist_tensor::{Descriptor, DistTensor, DistTensorMut, Side};
 use crate::group;
 use crate::layout::Layout;
 use crate::member::Member;
 use crate::plan::Plan;
-use crate::rules::{self, call, local};
+use crate::rules::{self, local};
 use crate::runtime::Runtime;
 use crate::window::Window;
 
@@ -78,12 +77,7 @@ impl Runtime {
             check_layouts(&member, &source.layout, &destination.layout)?;
         }
         let failed = check_memory(&member, source, destination, stream).err();
-        let compare = match self.agreement {
-            Agreement::Off => false,
-            Agreement::PerShape => !known,
-            Agreement::EveryCall => true,
-        };
-        if compare {
+        if self.agreement.compares(known) {
             let calls = [Call::alone(source.layout, destination.layout)];
             let intent = Intent { digest, calls: &calls, failed: failed.as_ref() };
             // A verdict leaves all ranks in step, whatever it is.
@@ -145,10 +139,7 @@ impl Runtime {
 
 /// The rules that every rank checks alike.
 pub(crate) fn check_layouts(member: &Member, source: &Layout, destination: &Layout) -> Result<()> {
-    let plan = Plan::unchecked(source, destination, &member.conditions);
-    let facts = call::Facts { plan: &plan };
-    rules::check(call::PAIR, |broken| broken(&facts))?;
-    rules::check(call::LIMITS, |broken| broken(&facts))
+    Plan::new(source, destination, &member.conditions)?.accepted()
 }
 
 /// The rules that this rank alone can check.

@@ -42,7 +42,8 @@ pub struct Settings {
     pub buckets: Buckets,
     /// `NCCL_RESHARD_NUM_CTAS`, else at most `Config::max_cta`: thread blocks of the kernel.
     pub ctas: usize,
-    /// `NCCL_RESHARD_PIPE_GIN_PEERS_PER_SLOT`.
+    /// `NCCL_RESHARD_PIPE_GIN_PEERS_PER_SLOT`: most ranks of other domains that a rank sends to
+    /// with PIPE.
     pub pipe_peers: usize,
 }
 
@@ -77,7 +78,11 @@ impl Settings {
     pub(crate) fn read(config: &Config, variable: impl Fn(&str) -> Option<String>) -> Self {
         let plain = Self::default();
         let get = |name: &str| variable(&format!("NCCL_RESHARD_{name}"));
-        let positive = |name: &str| get(name).and_then(|text| number(&text)).filter(|n| *n > 0);
+        // A C int: one that does not fit is ignored (M2N 5).
+        let positive = |name: &str| {
+            let value = get(name).and_then(|text| number(&text));
+            value.filter(|n| *n > 0 && i32::try_from(*n).is_ok())
+        };
         let switch = |name: &str| get(name).and_then(|text| boolean(&text));
         let word = |name: &str| get(name).map(|text| text.to_ascii_uppercase());
         let most = config.max_cta.and_then(|max| usize::try_from(max).ok());
@@ -168,6 +173,16 @@ mod tests {
             ("PIPE_GIN_PEERS_PER_SLOT", "99999999999999999999999"),
         ]);
         assert_eq!(settings, Settings::default());
+        let names = [
+            "SPLIT_AUTO_PARENT_THRESHOLD",
+            "DST_DOMAIN_SIZE",
+            "NUM_CTAS",
+            "PIPE_GIN_PEERS_PER_SLOT",
+        ];
+        for name in names {
+            assert_eq!(read(&[(name, "2147483648")]), Settings::default(), "{name}");
+            assert_ne!(read(&[(name, "2147483647")]), Settings::default(), "{name}");
+        }
     }
 
     #[test]

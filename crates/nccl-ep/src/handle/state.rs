@@ -87,7 +87,6 @@ impl Handle {
     pub fn snapshot(&self, stream: Stream<'_>) -> Result<HandleSnapshot> {
         let facts = import::Facts {
             geometry: &self.group.geometry,
-            prepared: self.state.is_some(),
             own_memory: self.memory.is_some(),
             state: self.state,
         };
@@ -126,12 +125,8 @@ impl Group {
     ) -> Result<Step<'static, Handle>> {
         let inner = &self.inner;
         inner.in_step()?;
-        let facts = import::Facts {
-            geometry: &inner.geometry,
-            prepared: true,
-            own_memory: true,
-            state: Some(*state),
-        };
+        let facts =
+            import::Facts { geometry: &inner.geometry, own_memory: true, state: Some(*state) };
         rules::check(import::IMPORT, |broken| broken(&facts))?;
         let topk = u32::try_from(state.num_topk).unwrap_or(u32::MAX);
         let topk = self.checked_topk(layout, config, TopK::N(topk))?;

@@ -9,10 +9,9 @@ use crate::handle::HandleState;
 /// What these rules look at.
 pub(crate) struct Facts<'a> {
     pub(crate) geometry: &'a Geometry,
-    /// Whether an update has prepared the handle.
-    pub(crate) prepared: bool,
     /// Whether the handle's memory is the caller's.
     pub(crate) own_memory: bool,
+    /// What an update has prepared.
     pub(crate) state: Option<HandleState>,
 }
 
@@ -38,7 +37,7 @@ rules! {
             |f| f.ll() => ("a high-throughput handle", "a low-latency handle");
         "snapshot.prepared" on "handle": "an update prepares what a snapshot copies"
             ("EP 3.3", Local)
-            |f| !f.prepared => ("an update before it", "none");
+            |f| f.state.is_none() => ("an update before it", "none");
         "snapshot.memory" on "handle_mem": "memory of the library's cannot be copied"
             ("EP 3.3", Local)
             |f| !f.own_memory

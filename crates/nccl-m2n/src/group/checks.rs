@@ -8,7 +8,7 @@ use nccl_ext_core::{Error, Result};
 use super::Group;
 use crate::layout::Layout;
 use crate::plan::{Conditions, Grouping, Plan, fusion};
-use crate::rules::{self, call, group};
+use crate::rules::{self, group};
 use crate::settings::CopyAlgorithm;
 
 impl Group<'_> {
@@ -39,10 +39,7 @@ impl Group<'_> {
                     let first = head.map(|(head, empty)| (indices[head], empty));
                     let facts = group::Facts::fused(empty, first);
                     rules::check(group::RULES, |broken| broken(&facts))
-                        .and_then(|()| {
-                            let facts = call::Facts { plan: &plan };
-                            rules::check(call::LIMITS, |broken| broken(&facts))
-                        })
+                        .and_then(|()| plan.accepted())
                         .map_err(|error| {
                             let index = indices[*entry];
                             (index, Error::Entry { index, error: Arc::new(error) })

@@ -6,7 +6,6 @@ use nccl_ext_core::{Comm, Error, Result};
 use super::checks::may_fuse;
 use super::{Entry, Group, RECORDING};
 use crate::agreement::{self, Call, Intent};
-use crate::config::Agreement;
 use crate::plan::layout_words;
 use crate::runtime::Runtime;
 
@@ -32,12 +31,8 @@ impl Group<'_> {
             // A group of one is not the call alone.
             hasher.word(0);
             let digest = hasher.finish();
-            let compares = own().any(|entry| match entry.runtime.agreement {
-                Agreement::Off => false,
-                Agreement::PerShape => !member.knows(digest),
-                Agreement::EveryCall => true,
-            });
-            if compares {
+            let known = member.knows(digest);
+            if own().any(|entry| entry.runtime.agreement.compares(known)) {
                 let intent = Intent { digest, calls: &calls, failed };
                 let verdict = agreement::reach(member, &intent).inspect_err(|error| {
                     member.lose(error);
