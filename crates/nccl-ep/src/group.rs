@@ -14,7 +14,7 @@ use nccl_ext_core::{Comm, Error, Refused, Result, Scope};
 use crate::agreement;
 use crate::allocator::{DeviceAllocator, Hooks};
 use crate::config::{GroupConfig, HandleConfig, whole_milliseconds};
-use crate::enums::{Layout, TopK, Validation};
+use crate::enums::{Algorithm, Layout, TopK, Validation};
 use crate::geometry::Geometry;
 use crate::rules::{self, group::Environment, group::Facts, handle};
 
@@ -106,6 +106,11 @@ impl Inner {
             }
         }
         result
+    }
+
+    /// Whether making a handle may grow low latency's buffer, which takes every rank (EP 3.4).
+    pub(crate) fn grows_with_handles(&self) -> bool {
+        self.geometry.algorithm == Algorithm::LowLatency && self.geometry.rdma_buffer == 0
     }
 
     /// Opens an LL round for a handle. One round a group is open at a time: the

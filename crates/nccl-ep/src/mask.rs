@@ -67,19 +67,21 @@ impl Group {
             });
         }
         let mask: Vec<i32> = active.iter().map(|active| i32::from(*active)).collect();
-        {
+        let updated = {
             let _device = inner.comm.activate()?;
             let _calls = inner.comm.lock();
-            // SAFETY: the group lives; the mask stays until the copy is done, below.
+            // SAFETY: the group lives; the mask stays until the copy is done, below, also when the
+            // call fails after it enqueued the copy.
             unsafe {
                 inner.call(
                     "ncclEpMaskUpdate",
                     inner.api.ncclEpMaskUpdate,
                     (inner.raw, mask.as_ptr(), stream.as_raw()),
-                )?;
+                )
             }
-        }
-        stream.synchronize(&inner.comm)
+        };
+        let done = stream.synchronize(&inner.comm);
+        updated.and(done)
     }
 
     /// Makes all ranks active again and forgets their signals. Every rank that takes part calls

@@ -86,6 +86,34 @@ fn a_dropped_group_dooms_its_communicator() {
     });
 }
 
+/// Making a low-latency handle may grow the buffer, which takes every rank (EP 3.4).
+#[test]
+fn a_refused_low_latency_handle_is_known_to_all_ranks() {
+    let start = Instant::now();
+    let results: Vec<Outcome<()>> = outcomes(2, |comm| {
+        let group = Group::create(&comm, &G2::ll())?;
+        let ids = G2::UNIQUE_IDS[comm.rank()];
+        // Five rows on rank 1, where four are the most.
+        let wrong = [0_i64; 10];
+        let ids = if comm.rank() == 1 {
+            Tensor::new(&wrong, &[5, 2])?
+        } else {
+            Tensor::new(&ids, &[4, 2])?
+        };
+        let config = HandleConfig::new();
+        let made = group.create_handle(Layout::ExpertMajor, &config, ids, None, STREAM).map(drop);
+        if comm.rank() == 1 {
+            let after = group.init_handle(Layout::ExpertMajor, &config, TopK::N(2), None);
+            assert!(matches!(after.unwrap_err(), Error::Diverged { .. }));
+        }
+        made.and_then(|()| meet(&comm))
+    });
+    let own = error(&results[1]);
+    assert!(matches!(own, Error::Invalid { scope: Scope::Local, .. }), "{own}");
+    assert_eq!(peer(&results[0]), (1, own.to_string()));
+    assert!(start.elapsed() < Duration::from_secs(10), "nobody ran into a time-out");
+}
+
 /// Nothing in the panicking rank's drops waits for its peers, and they learn of it at once.
 #[test]
 fn a_rank_that_panics_runs_no_collective_and_its_peers_hear_of_it() {

@@ -1,7 +1,7 @@
 //! The current device, around calls that depend on it.
 
 use crate::backend::{Backend, MemorySpace};
-use crate::driver::{self, ATTRIBUTE_MULTIPROCESSOR_COUNT, CuContext};
+use crate::driver::{self, ATTRIBUTE_MULTIPROCESSOR_COUNT, CuContext, DriverApi};
 use crate::error::Result;
 
 /// Makes a device current on this thread, and the caller's context again when dropped.
@@ -30,11 +30,7 @@ impl Context {
     /// process anyway, and releasing it under a running kernel would be an error.
     pub(crate) fn primary(backend: Backend, device: i32) -> Result<Self> {
         const NAME: &str = "cuDevicePrimaryCtxRetain";
-        let table = backend.driver();
-        if let Some(init) = table.init {
-            // SAFETY: 0 is the only flag there is; calling it again does nothing.
-            driver::check(backend, "cuInit", unsafe { init(0) })?;
-        }
+        let table = initialised(backend)?;
         let retain = driver::required(backend, table.primary_context_retain, NAME)?;
         let mut context = core::ptr::null_mut();
         // SAFETY: `context` outlives the call; a wrong ordinal is an error code.
@@ -102,18 +98,24 @@ impl Drop for DeviceScope {
     }
 }
 
-/// Number of devices that this process sees.
-///
-/// # Errors
-/// What the driver reports.
-pub fn count(backend: Backend) -> Result<usize> {
-    const NAME: &str = "cuDeviceGetCount";
+/// The driver's table, which answers nothing before this.
+fn initialised(backend: Backend) -> Result<&'static DriverApi> {
     let table = backend.driver();
     if let Some(init) = table.init {
         // SAFETY: 0 is the only flag there is; calling it again does nothing.
         driver::check(backend, "cuInit", unsafe { init(0) })?;
     }
-    let call = driver::required(backend, table.device_count, NAME)?;
+    Ok(table)
+}
+
+/// Number of devices that this process sees.
+///
+/// # Errors
+/// What the driver reports.
+#[doc(alias = "cuDeviceGetCount")]
+pub fn count(backend: Backend) -> Result<usize> {
+    const NAME: &str = "cuDeviceGetCount";
+    let call = driver::required(backend, initialised(backend)?.device_count, NAME)?;
     let mut count = 0;
     // SAFETY: `count` outlives the call.
     driver::check(backend, NAME, unsafe { call(&mut count) })?;
@@ -124,9 +126,10 @@ pub fn count(backend: Backend) -> Result<usize> {
 ///
 /// # Errors
 /// What the driver reports.
+#[doc(alias = "cuDeviceGetAttribute")]
 pub fn sm_count(backend: Backend, device: i32) -> Result<u32> {
     const NAME: &str = "cuDeviceGetAttribute";
-    let call = driver::required(backend, backend.driver().device_attribute, NAME)?;
+    let call = driver::required(backend, initialised(backend)?.device_attribute, NAME)?;
     let mut count = 0;
     // SAFETY: `count` outlives the call; a wrong ordinal is an error code.
     let code = unsafe { call(&mut count, ATTRIBUTE_MULTIPROCESSOR_COUNT, device) };

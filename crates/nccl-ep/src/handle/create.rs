@@ -37,10 +37,7 @@ impl Group {
         let inner = &self.inner;
         inner.in_step()?;
         let made = self.init(layout, config, topk, memory);
-        // Low latency may grow its buffer here, which takes every rank (EP 3.4).
-        let geometry = &inner.geometry;
-        let grows = geometry.algorithm == Algorithm::LowLatency && geometry.rdma_buffer == 0;
-        if grows { inner.collective(made) } else { made }
+        if inner.grows_with_handles() { inner.collective(made) } else { made }
     }
 
     fn init(
@@ -98,22 +95,33 @@ impl Group {
     ) -> Result<Step<'a, Handle>> {
         let inner = &self.inner;
         inner.in_step()?;
+        let made = self.first_step(layout, config, topk_idx, layout_info, stream);
+        let high = inner.geometry.algorithm == Algorithm::HighThroughput;
+        if high || inner.grows_with_handles() { inner.collective(made) } else { made }
+    }
+
+    fn first_step<'a>(
+        &self,
+        layout: Layout,
+        config: &HandleConfig,
+        topk_idx: Tensor<'a>,
+        layout_info: Option<&mut LayoutInfo<'_>>,
+        stream: Stream<'_>,
+    ) -> Result<Step<'a, Handle>> {
+        let inner = &self.inner;
         let width = topk_idx.shape().get(1).copied().unwrap_or(0);
         let topk = u32::try_from(width).unwrap_or(u32::MAX);
         let topk = self.checked_topk(layout, config, TopK::N(topk))?;
         let mut handle = self.handle(core::ptr::null_mut(), layout, config, topk, None);
-        let tokens = handle.check_update(topk_idx.view(), layout_info.as_deref());
-        let tokens = handle.settle_update(tokens)?;
-        let checked = handle.check_ids(topk_idx.view(), stream);
-        handle.settle_update(checked)?;
-        handle.settle_update(refuse_capture(inner, stream))?;
+        let tokens = handle.check_update(topk_idx.view(), layout_info.as_deref())?;
+        handle.check_ids(topk_idx.view(), stream)?;
+        refuse_capture(inner, stream)?;
 
         let raw_config = config.to_raw();
         let mut descriptor = Descriptor::empty();
         let mut info = InfoDescriptors::empty();
         let info = info.bind(layout_info.filter(|_| handle.place_is_ht()));
-        let device = inner.comm.activate();
-        let _device = handle.settle_update(device)?;
+        let _device = inner.comm.activate()?;
         let calls = inner.comm.lock();
         // SAFETY: the group lives, all pointers outlive the call, the tensors passed the rules.
         let made = unsafe {
@@ -132,7 +140,7 @@ impl Group {
             )
         };
         drop(calls);
-        handle.settle_update(made)?;
+        made?;
         inner.had_handle.store(true, Ordering::Release);
         handle.note_update(topk_idx.view(), tokens);
         Ok(Step::new(handle, tokens, Indices::borrowed()))

@@ -72,17 +72,25 @@ impl Handle {
     ) -> Result<usize> {
         self.group.in_step()?;
         self.group.close_round(self.id);
-        let tokens = self.check_update(topk_idx, layout_info.as_deref());
-        let tokens = self.settle_update(tokens)?;
-        let checked = self.check_ids(topk_idx, stream);
-        self.settle_update(checked)?;
+        let updated = self.try_update(topk_idx, layout_info, stream);
+        // An HT update is a collective, an LL update is not.
+        if self.place_is_ht() { self.group.collective(updated) } else { updated }
+    }
+
+    fn try_update(
+        &mut self,
+        topk_idx: &View,
+        layout_info: Option<&mut LayoutInfo<'_>>,
+        stream: Stream<'_>,
+    ) -> Result<usize> {
+        let tokens = self.check_update(topk_idx, layout_info.as_deref())?;
+        self.check_ids(topk_idx, stream)?;
         self.state = None; // until the library has prepared the new one
         let mut descriptor = Descriptor::empty();
         let mut info = InfoDescriptors::empty();
         // Low latency takes layout information at dispatch only (EP 3.5.1).
         let info = info.bind(layout_info.filter(|_| self.place_is_ht()));
-        let device = self.group.comm.activate();
-        let _device = self.settle_update(device)?;
+        let _device = self.group.comm.activate()?;
         let calls = self.group.comm.lock();
         // SAFETY: the handle lives, all pointers outlive the call, the tensors passed the rules and
         // their memory stays valid until enqueued work is done.
@@ -95,7 +103,7 @@ impl Handle {
             )
         };
         drop(calls);
-        self.settle_update(updated)?;
+        updated?;
         self.note_update(topk_idx, tokens);
         Ok(tokens)
     }
@@ -186,10 +194,5 @@ impl Handle {
             ids: data::Ids { bytes, wide: size == 8 },
         };
         rules::check(data::DATA, |broken| broken(&facts))
-    }
-
-    /// An HT update is a collective, an LL update is not.
-    pub(super) fn settle_update<T>(&self, result: Result<T>) -> Result<T> {
-        if self.place_is_ht() { self.group.collective(result) } else { result }
     }
 }
