@@ -27,7 +27,7 @@ impl Runtime {
     ///   [`rules`](crate::rules)): every rank gets it, nothing is sent, and the runtime stays
     ///   usable.
     /// * [`Error::Invalid`] of scope [`Local`](crate::Scope::Local) when this rank's memory or stream is wrong.
-    ///   Where ranks compare ([`Agreement`]) its peers get [`Error::PeerFailed`], and all may go
+    ///   Where ranks compare ([`Agreement`](crate::Agreement)) its peers get [`Error::PeerFailed`], and all may go
     ///   on; else this rank is [`Error::Diverged`] afterwards.
     /// * [`Error::DigestMismatch`] when ranks compare and mean different things.
     /// * [`Error::Busy`] inside of a [`group`](Self::group).
