@@ -251,7 +251,7 @@ pub(crate) fn check<'v>(
                 if rule.fits(view, sizes) {
                     None
                 } else {
-                    let found = format_args!("{:?} of {}", view.shape, view.data_type());
+                    let found = format!("{:?} of {}", view.shape, view.data_type());
                     violation(rule.expected(sizes), found)
                 }
             }

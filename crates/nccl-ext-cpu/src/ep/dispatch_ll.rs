@@ -256,8 +256,7 @@ pub(super) fn check_blocks(settings: &Settings) -> Outcome {
     require(blocks >= 2, || {
         let rule = "low latency runs on two blocks at least";
         let expected = "2 experts and 2 SMs at least";
-        let found = format_args!("{} experts, {} SMs", settings.experts, settings.comm_sms);
-        let found = found.to_string();
+        let found = format!("{} experts, {} SMs", settings.experts, settings.comm_sms);
         Refusal::usage(FailureClass::Trap, "num_experts", rule, expected, found)
     })
 }
