@@ -16,6 +16,7 @@ use crate::allocator::{DeviceAllocator, Hooks};
 use crate::config::{GroupConfig, HandleConfig, whole_milliseconds};
 use crate::enums::{Algorithm, Layout, TopK, Validation};
 use crate::geometry::Geometry;
+use crate::mode::Mode;
 use crate::rules::{self, group::Environment, group::Facts, handle};
 
 /// Why a group cannot be used any more.
@@ -318,7 +319,7 @@ impl Group {
     ) -> Result<usize> {
         let inner = &self.inner;
         inner.in_step()?;
-        let topk = self.checked_topk(layout, config, topk)?;
+        let (_, topk) = self.checked(layout, config, topk)?;
         let raw_config = config.to_raw();
         let mut size = 0;
         let _device = inner.comm.activate()?;
@@ -336,14 +337,14 @@ impl Group {
     }
 
     /// Resolves and checks what every way to make a handle has in common.
-    pub(crate) fn checked_topk(
+    pub(crate) fn checked(
         &self,
         layout: Layout,
         config: &HandleConfig,
         topk: TopK,
-    ) -> Result<i32> {
-        let topk = handle::checked(&self.inner.geometry, layout, config, topk)?;
-        Ok(i32::try_from(topk).unwrap_or(i32::MAX))
+    ) -> Result<(Mode, i32)> {
+        let (mode, topk) = handle::checked(&self.inner.geometry, layout, config, topk)?;
+        Ok((mode, i32::try_from(topk).unwrap_or(i32::MAX)))
     }
 
     /// Ends the group. Every rank calls it: for low latency it is a barrier.

@@ -71,6 +71,7 @@ mod geometry;
 mod group;
 mod handle;
 mod mask;
+mod mode;
 pub mod plan;
 mod received;
 mod recv_spec;
@@ -94,6 +95,7 @@ pub use enums::{
 pub use experts::{GlobalExpert, LocalExpert, Placement};
 pub use group::Group;
 pub use handle::{Handle, HandleMemory, HandleSnapshot, HandleState};
+pub use mode::Mode;
 pub use nccl_ext_core::{
     Backend, Buffer, Comm, DataType, DeviceBuffer, DeviceBufferMut, Element, Error, MemorySpace,
     Reduction, Refused, Result, Scope, Stream, UniqueId, bf16, f16,

@@ -4,7 +4,8 @@ use nccl_ext_core::DataType;
 
 use crate::enums::{DispatchQuantizationRecipe, PassDir};
 use crate::handle::Handle;
-use crate::rules::tensors::{Call, Dim, Need, Place, Sizes, Slot, TABLE, TensorRule};
+use crate::mode::Mode;
+use crate::rules::tensors::{Call, Dim, Need, Sizes, Slot, TABLE, TensorRule};
 use crate::tensor::Shape;
 
 /// Whether a tensor must be given.
@@ -68,14 +69,14 @@ impl Handle {
             out_rows: 0,
             step_rows: 0,
         };
-        RecvSpec::new(self.place, &sizes)
+        RecvSpec::new(self.mode, &sizes)
     }
 }
 
 impl RecvSpec {
-    pub(crate) fn new(place: Place, sizes: &Sizes<'_>) -> Option<Self> {
+    pub(crate) fn new(mode: Mode, sizes: &Sizes<'_>) -> Option<Self> {
         let spec = |slot| {
-            let rule = row(Call::Dispatch(PassDir::Fwd), place, slot)?;
+            let rule = row(Call::Dispatch(PassDir::Fwd), mode, slot)?;
             Some(tensor_spec(rule, sizes))
         };
         Some(Self {
@@ -89,10 +90,10 @@ impl RecvSpec {
 }
 
 /// The row of the table for a tensor of a call.
-pub(crate) fn row(call: Call, place: Place, slot: Slot) -> Option<&'static TensorRule> {
-    TABLE.iter().find(|rule| {
-        rule.is_for(call, place, DispatchQuantizationRecipe::None) && rule.slot == slot
-    })
+pub(crate) fn row(call: Call, mode: Mode, slot: Slot) -> Option<&'static TensorRule> {
+    TABLE
+        .iter()
+        .find(|rule| rule.is_for(call, mode, DispatchQuantizationRecipe::None) && rule.slot == slot)
 }
 
 pub(crate) fn tensor_spec(rule: &TensorRule, sizes: &Sizes<'_>) -> TensorSpec {

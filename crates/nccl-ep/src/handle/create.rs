@@ -13,8 +13,8 @@ use crate::args::LayoutInfo;
 use crate::config::HandleConfig;
 use crate::enums::{Algorithm, Layout, TopK, Validation};
 use crate::group::{Group, Inner};
+use crate::mode::Mode;
 use crate::rules::handle::HANDLE_MEM_ALIGNMENT;
-use crate::rules::tensors::Place;
 use crate::step::{Indices, Step};
 use crate::tensor::{Descriptor, Shape, Tensor, View};
 
@@ -48,7 +48,7 @@ impl Group {
         memory: Option<HandleMemory>,
     ) -> Result<Handle> {
         let inner = &self.inner;
-        let topk = self.checked_topk(layout, config, topk)?;
+        let (mode, topk) = self.checked(layout, config, topk)?;
         let mut memory = memory;
         let view = match &mut memory {
             None => None,
@@ -73,7 +73,7 @@ impl Group {
         };
         drop(calls);
         // Owns what was made also when the call failed late: it can be destroyed (EP 3.2).
-        let handle = self.handle(raw, layout, config, topk, memory);
+        let handle = self.handle(raw, mode, config, topk, memory);
         made?;
         inner.had_handle.store(true, Ordering::Release);
         Ok(handle)
@@ -111,8 +111,8 @@ impl Group {
         let inner = &self.inner;
         let width = topk_idx.shape().get(1).copied().unwrap_or(0);
         let topk = u32::try_from(width).unwrap_or(u32::MAX);
-        let topk = self.checked_topk(layout, config, TopK::N(topk))?;
-        let mut handle = self.handle(core::ptr::null_mut(), layout, config, topk, None);
+        let (mode, topk) = self.checked(layout, config, TopK::N(topk))?;
+        let mut handle = self.handle(core::ptr::null_mut(), mode, config, topk, None);
         let tokens = handle.check_update(topk_idx.view(), layout_info.as_deref())?;
         handle.check_ids(topk_idx.view(), stream)?;
         refuse_capture(inner, stream)?;
@@ -120,7 +120,7 @@ impl Group {
         let raw_config = config.to_raw();
         let mut descriptor = Descriptor::empty();
         let mut info = InfoDescriptors::empty();
-        let info = info.bind(layout_info.filter(|_| handle.place_is_ht()));
+        let info = info.bind(layout_info.filter(|_| handle.mode.is_high_throughput()));
         let _device = inner.comm.activate()?;
         let calls = inner.comm.lock();
         // SAFETY: the group lives, all pointers outlive the call, the tensors passed the rules.
@@ -149,7 +149,7 @@ impl Group {
     pub(super) fn handle(
         &self,
         raw: ncclEpHandle_t,
-        layout: Layout,
+        mode: Mode,
         config: &HandleConfig,
         topk: i32,
         memory: Option<HandleMemory>,
@@ -165,10 +165,9 @@ impl Group {
         Handle {
             group: Arc::clone(inner),
             raw,
-            place: Place::new(self.inner.geometry.algorithm, layout),
+            mode,
             topk: topk.unsigned_abs().into(),
             id: self.inner.new_handle_id(),
-            layout,
             config: config.clone(),
             state: None,
             ids,

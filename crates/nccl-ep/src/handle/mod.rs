@@ -17,7 +17,7 @@ pub use state::{HandleSnapshot, HandleState};
 use crate::config::HandleConfig;
 use crate::enums::Layout;
 use crate::group::Inner;
-use crate::rules::tensors::Place;
+use crate::mode::Mode;
 
 /// Memory for a handle that the caller gives: bytes, aligned to 256.
 pub type HandleMemory = Box<dyn DeviceBufferMut + Send + Sync>;
@@ -29,10 +29,9 @@ pub type HandleMemory = Box<dyn DeviceBufferMut + Send + Sync>;
 pub struct Handle {
     pub(crate) group: Arc<Inner>,
     pub(crate) raw: ncclEpHandle_t,
-    pub(crate) place: Place,
+    pub(crate) mode: Mode,
     pub(crate) topk: u64,
     pub(crate) id: usize,
-    layout: Layout,
     config: HandleConfig,
     /// Of the last update.
     state: Option<HandleState>,
@@ -49,14 +48,16 @@ unsafe impl Send for Handle {}
 unsafe impl Sync for Handle {}
 
 impl Handle {
-    pub(crate) fn place_is_ht(&self) -> bool {
-        matches!(self.place, Place::HtFlat | Place::HtExpertMajor)
+    /// The group's algorithm with the layout that the handle was made for.
+    #[must_use]
+    pub fn mode(&self) -> Mode {
+        self.mode
     }
 
     /// The layout it was made for.
     #[must_use]
     pub fn layout(&self) -> Layout {
-        self.layout
+        self.mode.layout()
     }
 
     /// Experts each token is sent to.
@@ -102,7 +103,7 @@ impl Drop for Handle {
 impl fmt::Debug for Handle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Handle")
-            .field("layout", &self.layout)
+            .field("mode", &self.mode)
             .field("topk", &self.topk)
             .finish_non_exhaustive()
     }

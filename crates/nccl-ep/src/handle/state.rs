@@ -102,7 +102,12 @@ impl Handle {
         let source = memory.raw();
         let mut copy = Buffer::<u8>::zeroed(&self.group.comm, source.bytes)?;
         copy.copy_from(&**memory, stream)?;
-        Ok(HandleSnapshot { layout: self.layout, config: self.config.clone(), state, memory: copy })
+        Ok(HandleSnapshot {
+            layout: self.layout(),
+            config: self.config.clone(),
+            state,
+            memory: copy,
+        })
     }
 }
 
@@ -129,7 +134,7 @@ impl Group {
             import::Facts { geometry: &inner.geometry, own_memory: true, state: Some(*state) };
         rules::check(import::IMPORT, |broken| broken(&facts))?;
         let topk = u32::try_from(state.num_topk).unwrap_or(u32::MAX);
-        let topk = self.checked_topk(layout, config, TopK::N(topk))?;
+        let (mode, topk) = self.checked(layout, config, TopK::N(topk))?;
         let api = inner.comm.backend().extension::<ImportApi>().map_err(|_| {
             let library = inner.comm.backend().library(nccl_ep_sys::LIBRARY);
             Error::Unsupported {
@@ -146,7 +151,7 @@ impl Group {
         let raw_config = config.to_raw();
         let mut descriptor = Descriptor::empty();
         let null = core::ptr::null_mut();
-        let mut handle = self.handle(null, layout, config, topk, Some(handle_mem));
+        let mut handle = self.handle(null, mode, config, topk, Some(handle_mem));
         let tokens = u32::try_from(state.num_tokens).unwrap_or(u32::MAX);
         let _device = inner.comm.activate()?;
         let calls = inner.comm.lock();

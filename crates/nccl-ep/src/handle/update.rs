@@ -9,10 +9,11 @@ use super::info::InfoDescriptors;
 use super::state::HandleState;
 use crate::args::{LayoutInfo, view_mut};
 use crate::enums::{DispatchQuantizationRecipe, PassDir, Validation};
+use crate::mode::Mode;
 use crate::rules;
 use crate::rules::call::{self, Facts};
 use crate::rules::data;
-use crate::rules::tensors::{self, Call, Place, Sizes, Slot};
+use crate::rules::tensors::{self, Call, Sizes, Slot};
 use crate::step::{Indices, Step};
 use crate::tensor::{Descriptor, Tensor, View};
 
@@ -74,7 +75,7 @@ impl Handle {
         self.group.close_round(self.id);
         let updated = self.try_update(topk_idx, layout_info, stream);
         // An HT update is a collective, an LL update is not.
-        if self.place_is_ht() { self.group.collective(updated) } else { updated }
+        if self.mode.is_high_throughput() { self.group.collective(updated) } else { updated }
     }
 
     fn try_update(
@@ -89,7 +90,7 @@ impl Handle {
         let mut descriptor = Descriptor::empty();
         let mut info = InfoDescriptors::empty();
         // Low latency takes layout information at dispatch only (EP 3.5.1).
-        let info = info.bind(layout_info.filter(|_| self.place_is_ht()));
+        let info = info.bind(layout_info.filter(|_| self.mode.is_high_throughput()));
         let _device = self.group.comm.activate()?;
         let calls = self.group.comm.lock();
         // SAFETY: the handle lives, all pointers outlive the call, the tensors passed the rules and
@@ -142,7 +143,7 @@ impl Handle {
             step_rows: 0,
         };
         let recipe = DispatchQuantizationRecipe::None;
-        tensors::check(Call::Update, self.place, recipe, &self.group, &sizes, |slot| match slot {
+        tensors::check(Call::Update, self.mode, recipe, &self.group, &sizes, |slot| match slot {
             Slot::TopkIdx => Some(topk_idx),
             Slot::LiExpertCounters => expert_counters,
             Slot::LiExpertOffsets => expert_offsets,
@@ -151,10 +152,10 @@ impl Handle {
             _ => None,
         })?;
         // Flat counters are written by a kernel of their own (EP 3.5.2).
-        let em = self.place == Place::HtExpertMajor;
+        let em = self.mode == Mode::HighThroughputExpertMajor;
         let facts = Facts {
             geometry,
-            place: self.place,
+            mode: self.mode,
             pass: PassDir::Fwd,
             topk: self.topk,
             rows: Some(topk_idx),
@@ -189,7 +190,7 @@ impl Handle {
         };
         let facts = data::Facts {
             geometry: &group.geometry,
-            place: self.place,
+            mode: self.mode,
             topk: self.topk as usize,
             ids: data::Ids { bytes, wide: size == 8 },
         };

@@ -28,7 +28,7 @@ pub(super) fn buffers(setup: &Setup, checked: &Checked) -> Result<Vec<Buffer>> {
     let sizes = check::sizes(setup, &geometry, checked.topk, rows);
     let mut buffers = Vec::new();
     for (call, slot, name) in TENSORS {
-        let rule = row(call, checked.place, slot).filter(|rule| rule.need != Need::Forbidden);
+        let rule = row(call, checked.mode, slot).filter(|rule| rule.need != Need::Forbidden);
         let Some(rule) = rule else { continue };
         let spec = tensor_spec(rule, &sizes);
         let token = spec.data_types.contains(&setup.data_type);

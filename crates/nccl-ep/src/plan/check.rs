@@ -3,18 +3,19 @@
 use nccl_ext_core::{DataType, Error, MemorySpace, RawBuffer, Result, Scope};
 
 use super::Setup;
-use crate::enums::{Algorithm, DispatchQuantizationRecipe, PassDir};
+use crate::enums::{Algorithm, DispatchQuantizationRecipe, Layout, PassDir};
 use crate::geometry::Geometry;
+use crate::mode::Mode;
 use crate::recv_spec::row;
 use crate::rules::group::{Environment, Facts};
-use crate::rules::tensors::{Call, Place, Sizes, Slot};
+use crate::rules::tensors::{Call, Sizes, Slot};
 use crate::rules::{self, call, handle};
 use crate::tensor::{Shape, View};
 
 /// A configuration that passed, in numbers.
 pub(super) struct Checked {
     pub(super) geometry: Geometry,
-    pub(super) place: Place,
+    pub(super) mode: Mode,
     pub(super) topk: u64,
     /// Rows of a zone are padded to a multiple of it; 1 does not pad.
     pub(super) alignment: u64,
@@ -22,7 +23,7 @@ pub(super) struct Checked {
 
 impl Checked {
     pub(super) fn expert_major(&self) -> bool {
-        matches!(self.place, Place::LlExpertMajor | Place::HtExpertMajor)
+        self.mode.layout() == Layout::ExpertMajor
     }
 
     /// HT: most rows that the caller receives.
@@ -58,12 +59,11 @@ pub(super) fn check(setup: &Setup) -> Result<Checked> {
     rules::check(rules::group::RULES, |broken| broken(&facts))?;
     library(setup)?;
     let geometry = Geometry::new(&facts);
-    let topk = handle::checked(&geometry, setup.layout, &setup.handle, setup.topk)?;
-    let place = Place::new(setup.group.algorithm, setup.layout);
-    let padded = place == Place::HtExpertMajor;
+    let (mode, topk) = handle::checked(&geometry, setup.layout, &setup.handle, setup.topk)?;
+    let padded = mode == Mode::HighThroughputExpertMajor;
     let alignment = setup.handle.dispatch_output_per_expert_alignment as u64;
     let alignment = if padded { alignment.max(1) } else { 1 };
-    let checked = Checked { geometry, place, topk, alignment };
+    let checked = Checked { geometry, mode, topk, alignment };
     rows(setup, &checked)?;
     Ok(checked)
 }
@@ -138,9 +138,9 @@ pub(super) fn sizes<'a>(setup: &Setup, geometry: &'a Geometry, topk: u64, rows: 
 
 /// The rows that dispatch and combine would be given.
 fn rows(setup: &Setup, checked: &Checked) -> Result<()> {
-    let Checked { geometry, place, topk, .. } = checked;
+    let Checked { geometry, mode, topk, .. } = checked;
     let data_type = setup.data_type;
-    if let Some(rule) = row(Call::Dispatch(PassDir::Fwd), *place, Slot::InTokens) {
+    if let Some(rule) = row(Call::Dispatch(PassDir::Fwd), *mode, Slot::InTokens) {
         let accepted = rule.types.accepted(&sizes(setup, geometry, *topk, 0));
         if !accepted.contains(&data_type) {
             let names: Vec<_> = accepted.iter().map(|accepted| accepted.name()).collect();
@@ -161,7 +161,7 @@ fn rows(setup: &Setup, checked: &Checked) -> Result<()> {
     };
     let facts = call::Facts {
         geometry,
-        place: *place,
+        mode: *mode,
         pass: PassDir::Fwd,
         topk: *topk,
         rows: Some(&view),

@@ -2,15 +2,15 @@
 
 use nccl_ext_core::{DataType, rules};
 
-use super::tensors::Place;
 use crate::enums::{DispatchQuantizationRecipe, PassDir};
 use crate::geometry::{EmMode, Geometry};
+use crate::mode::Mode;
 use crate::tensor::View;
 
 /// What these rules look at.
 pub(crate) struct Facts<'a> {
     pub(crate) geometry: &'a Geometry,
-    pub(crate) place: Place,
+    pub(crate) mode: Mode,
     pub(crate) pass: PassDir,
     pub(crate) topk: u64,
     /// The tensor whose rows are tokens: routing at update, input tokens else.
@@ -33,11 +33,11 @@ fn rows(view: &View) -> usize {
 
 impl Facts<'_> {
     fn ht(&self) -> bool {
-        matches!(self.place, Place::HtFlat | Place::HtExpertMajor)
+        self.mode.is_high_throughput()
     }
 
     fn ll(&self) -> bool {
-        !self.ht()
+        self.mode.is_low_latency()
     }
 
     fn tokens(&self) -> u64 {
@@ -82,8 +82,8 @@ impl Facts<'_> {
 
     /// Copies that the HT maps hold for each token.
     fn ht_inner(&self) -> u64 {
-        let dup =
-            self.place == Place::HtExpertMajor && self.geometry.em_mode != EmMode::LocalPermute;
+        let dup = self.mode == Mode::HighThroughputExpertMajor
+            && self.geometry.em_mode != EmMode::LocalPermute;
         if dup { self.topk } else { self.geometry.lsa }
     }
 
@@ -185,7 +185,7 @@ rules! {
                 => ("both empty or both with rows", "one of each");
         "dispatch.flat-rows" on "outputs.topk_idx":
             "received weights and indices have the same number of rows" ("EP 4.5 #22", Local)
-            |f| f.place == Place::HtFlat && f.flat_rows_differ()
+            |f| f.mode == Mode::HighThroughputFlat && f.flat_rows_differ()
                 => (format!("{} rows", f.out_weights.map_or(0, rows)),
                     f.out_idx.map_or(0, rows));
     }

@@ -2,8 +2,8 @@
 
 use nccl_ext_core::rules;
 
-use super::tensors::Place;
 use crate::geometry::{EmMode, Geometry};
+use crate::mode::Mode;
 
 /// Routing indices on the host, `[tokens, top-k]`.
 #[derive(Clone, Copy)]
@@ -27,7 +27,7 @@ impl<'a> Ids<'a> {
 /// What these rules look at.
 pub(crate) struct Facts<'a> {
     pub(crate) geometry: &'a Geometry,
-    pub(crate) place: Place,
+    pub(crate) mode: Mode,
     pub(crate) topk: usize,
     pub(crate) ids: Ids<'a>,
 }
@@ -48,7 +48,7 @@ impl std::fmt::Display for At {
 
 impl Facts<'_> {
     fn ll(&self) -> bool {
-        matches!(self.place, Place::LlExpertMajor | Place::LlRankMajor)
+        self.mode.is_low_latency()
     }
 
     fn first(&self, wrong: impl Fn(i64) -> bool) -> Option<At> {
@@ -127,12 +127,12 @@ rules! {
                 => (format!("-1 for none, at least {}", f.lowest()), shown(f.too_small()));
         "data.ll-em-twice" on "topk_idx":
             "low-latency expert-major has room for each expert once a token" ("EP 4.2", Local)
-            |f| f.place == Place::LlExpertMajor && f.twice().is_some()
+            |f| f.mode == Mode::LowLatencyExpertMajor && f.twice().is_some()
                 => ("different experts in a row", shown(f.twice()));
         "data.em-crowded" on "topk_idx":
             "the duplicating expert-major mode adds up at most 8 experts of a token on one rank"
             ("EP 4.8.1", Local)
-            |f| f.place == Place::HtExpertMajor && f.geometry.em_mode == EmMode::LocalDup
+            |f| f.mode == Mode::HighThroughputExpertMajor && f.geometry.em_mode == EmMode::LocalDup
                 && f.crowded().is_some()
                 => ("at most 8 experts of one rank in a row",
                     format!("more for token {}", f.crowded().unwrap_or(0)));

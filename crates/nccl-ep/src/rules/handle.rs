@@ -1,15 +1,16 @@
 //! Rules of handle creation (EP 3.2, 3.4, 11).
 
-use nccl_ext_core::{Error, Result, Scope, rules};
+use nccl_ext_core::{Result, rules};
 
 use crate::config::HandleConfig;
 use crate::enums::{Algorithm, Layout, OverflowPolicy, TopK};
 use crate::geometry::{EmMode, Geometry};
+use crate::mode::Mode;
 
 /// What the rules of handle creation look at.
 pub(crate) struct Facts<'a> {
     pub(crate) geometry: &'a Geometry,
-    pub(crate) layout: Layout,
+    pub(crate) mode: Mode,
     pub(crate) topk: u64,
     /// As configured; 0 and 1 do not pad.
     pub(crate) alignment: u64,
@@ -17,24 +18,19 @@ pub(crate) struct Facts<'a> {
 
 impl Facts<'_> {
     fn ht(&self) -> bool {
-        self.geometry.algorithm == Algorithm::HighThroughput
+        self.mode.is_high_throughput()
     }
 
     fn ll(&self) -> bool {
-        !self.ht()
+        self.mode.is_low_latency()
     }
 
     fn ht_em(&self) -> bool {
-        self.ht() && self.layout == Layout::ExpertMajor
+        self.mode == Mode::HighThroughputExpertMajor
     }
 
     fn em_dup(&self) -> bool {
         self.ht() && self.geometry.em_mode != EmMode::LocalPermute
-    }
-
-    fn layout_fits(&self) -> bool {
-        self.layout == Layout::ExpertMajor
-            || self.layout == if self.ht() { Layout::Flat } else { Layout::RankMajor }
     }
 
     fn ll_topk_limit(&self) -> u64 {
@@ -42,11 +38,11 @@ impl Facts<'_> {
     }
 
     fn ll_buffer_units(&self) -> [u128; 4] {
-        self.geometry.ll_buffer(self.layout, self.topk).parts
+        self.geometry.ll_buffer(self.mode.layout(), self.topk).parts
     }
 
     fn ll_buffer_total(&self) -> u128 {
-        self.geometry.ll_buffer(self.layout, self.topk).total
+        self.geometry.ll_buffer(self.mode.layout(), self.topk).total
     }
 
     /// Most experts of one token that one rank may own.
@@ -70,41 +66,63 @@ impl Facts<'_> {
     }
 }
 
-/// Resolves the top-k of a handle and checks every rule of its creation.
+/// What a handle is asked to be, before it is known whether there is such a handle.
+pub(crate) struct HandleRequest<'a> {
+    geometry: &'a Geometry,
+    layout: Layout,
+    topk: TopK,
+}
+
+impl HandleRequest<'_> {
+    fn mode(&self) -> Option<Mode> {
+        Mode::new(self.geometry.algorithm, self.layout)
+    }
+
+    fn topk(&self) -> Option<u64> {
+        match self.topk {
+            TopK::N(topk) => Some(topk.into()),
+            TopK::Auto => Some(self.geometry.group_topk).filter(|topk| *topk > 0),
+        }
+    }
+}
+
+/// Checks every rule of making a handle; gives its mode and top-k.
 pub(crate) fn checked(
     geometry: &Geometry,
     layout: Layout,
     config: &HandleConfig,
     topk: TopK,
-) -> Result<u64> {
-    let topk = match topk {
-        TopK::N(topk) => topk.into(),
-        TopK::Auto if geometry.group_topk > 0 => geometry.group_topk,
-        TopK::Auto => {
-            return Err(Error::Invalid {
-                argument: "num_topk",
-                rule: "automatic top-k is the group's",
-                expected: "GroupConfig::num_topk set, or TopK::N here".into(),
-                found: "neither".into(),
-                scope: Scope::Uniform,
-            });
-        }
-    };
+) -> Result<(Mode, u64)> {
+    let request = HandleRequest { geometry, layout, topk };
+    super::check(REQUEST, |broken| broken(&request))?;
+    // The rows of the request hold, so there are both.
+    let (mode, topk) = (request.mode().unwrap_or_default(), request.topk().unwrap_or(0));
     let alignment = config.dispatch_output_per_expert_alignment as u64;
-    let facts = Facts { geometry, layout, topk, alignment };
+    let facts = Facts { geometry, mode, topk, alignment };
     super::check(RULES, |broken| broken(&facts))?;
-    Ok(topk)
+    Ok((mode, topk))
+}
+
+rules! {
+    /// Checked by every way to make a handle, before its other rules.
+    REQUEST over HandleRequest {
+        "handle.automatic-topk" on "num_topk": "automatic top-k is the group's" ("EP 3.2", Uniform)
+            |f| f.topk().is_none() => ("GroupConfig::num_topk set, or TopK::N here", "neither");
+        "handle.layout" on "layout":
+            "low latency has expert-major and rank-major, high throughput flat and expert-major"
+            ("EP 3.2 #4", Uniform)
+            |f| f.mode().is_none()
+                => (match f.geometry.algorithm {
+                        Algorithm::HighThroughput => "flat or expert-major",
+                        Algorithm::LowLatency => "expert-major or rank-major",
+                    },
+                    f.layout);
+    }
 }
 
 rules! {
     /// Checked by every way to make a handle.
     RULES over Facts {
-        "handle.layout" on "layout":
-            "low latency has expert-major and rank-major, high throughput flat and expert-major"
-            ("EP 3.2 #4", Uniform)
-            |f| !f.layout_fits()
-                => (if f.ht() { "flat or expert-major" } else { "expert-major or rank-major" },
-                    f.layout);
         "handle.alignment" on "dispatch_output_per_expert_alignment":
             "zones are padded to a power of two, or not at all (0 or 1)" ("EP 3.2 #6", Uniform)
             |f| f.ht_em() && f.alignment > 1 && !f.alignment.is_power_of_two()

@@ -20,7 +20,8 @@ pub(crate) use nccl_ext_core::rules::{check, violation};
 /// Every rule of the table, in the order in which calls check them.
 pub fn all() -> impl Iterator<Item = RuleInfo> {
     let group = group::RULES.iter().map(|rule| rule.info);
-    let handle = handle::RULES.iter().map(|rule| rule.info);
+    let request = handle::REQUEST.iter().map(|rule| rule.info);
+    let handle = request.chain(handle::RULES.iter().map(|rule| rule.info));
     let update = call::UPDATE.iter().map(|rule| rule.info);
     let data = data::DATA.iter().map(|rule| rule.info);
     let update = update.chain(data);

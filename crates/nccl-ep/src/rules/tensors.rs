@@ -7,30 +7,11 @@ use std::fmt::Write as _;
 use nccl_ext_core::{DataType, Result, Scope};
 
 use super::{RuleInfo, violation};
-use crate::enums::{Algorithm, DispatchQuantizationRecipe as Recipe, Layout, PassDir, Validation};
+use crate::enums::{DispatchQuantizationRecipe as Recipe, PassDir, Validation};
 use crate::geometry::Geometry;
 use crate::group::Inner;
+use crate::mode::Mode;
 use crate::tensor::View;
-
-/// A pair of algorithm and layout.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    LlExpertMajor,
-    LlRankMajor,
-    HtFlat,
-    HtExpertMajor,
-}
-
-impl Place {
-    pub(crate) fn new(algorithm: Algorithm, layout: Layout) -> Self {
-        match (algorithm, layout) {
-            (Algorithm::LowLatency, Layout::ExpertMajor) => Self::LlExpertMajor,
-            (Algorithm::LowLatency, _) => Self::LlRankMajor,
-            (Algorithm::HighThroughput, Layout::ExpertMajor) => Self::HtExpertMajor,
-            (Algorithm::HighThroughput, _) => Self::HtFlat,
-        }
-    }
-}
 
 /// A call that takes tensors.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -178,11 +159,11 @@ impl Sizes<'_> {
     }
 }
 
-/// One row: what one tensor of one call must be for some layouts.
+/// One row: what one tensor of one call must be in some modes.
 pub(crate) struct TensorRule {
     pub(crate) info: RuleInfo,
     pub(crate) call: Call,
-    pub(crate) places: &'static [Place],
+    pub(crate) modes: &'static [Mode],
     pub(crate) slot: Slot,
     pub(crate) need: Need,
     pub(crate) dims: &'static [Dim],
@@ -192,9 +173,9 @@ pub(crate) struct TensorRule {
 }
 
 impl TensorRule {
-    pub(crate) fn is_for(&self, call: Call, place: Place, recipe: Recipe) -> bool {
+    pub(crate) fn is_for(&self, call: Call, mode: Mode, recipe: Recipe) -> bool {
         self.call == call
-            && self.places.contains(&place)
+            && self.modes.contains(&mode)
             && self.recipe.is_none_or(|own| own == recipe)
     }
 
@@ -230,13 +211,13 @@ impl TensorRule {
 /// Checks every tensor of a call against the table, and that its memory is the backend's.
 pub(crate) fn check<'v>(
     call: Call,
-    place: Place,
+    mode: Mode,
     recipe: Recipe,
     group: &Inner,
     sizes: &Sizes<'_>,
     tensor: impl Fn(Slot) -> Option<&'v View>,
 ) -> Result<()> {
-    for rule in TABLE.iter().filter(|rule| rule.is_for(call, place, recipe)) {
+    for rule in TABLE.iter().filter(|rule| rule.is_for(call, mode, recipe)) {
         let broken = match (rule.need, tensor(rule.slot)) {
             (Need::Required, None) => violation(rule.expected(sizes), "none"),
             (Need::Forbidden, Some(view)) => {
@@ -263,22 +244,22 @@ pub(crate) fn check<'v>(
     Ok(())
 }
 
-const LL_EM: &[Place] = &[Place::LlExpertMajor];
-const LL_RM: &[Place] = &[Place::LlRankMajor];
-const LL: &[Place] = &[Place::LlExpertMajor, Place::LlRankMajor];
-const FLAT: &[Place] = &[Place::HtFlat];
-const HT_EM: &[Place] = &[Place::HtExpertMajor];
-const HT: &[Place] = &[Place::HtFlat, Place::HtExpertMajor];
-const ALL: &[Place] =
-    &[Place::LlExpertMajor, Place::LlRankMajor, Place::HtFlat, Place::HtExpertMajor];
+const LL_EM: &[Mode] = &[Mode::LowLatencyExpertMajor];
+const LL_RM: &[Mode] = &[Mode::LowLatencyRankMajor];
+const LL: &[Mode] = &[Mode::LowLatencyExpertMajor, Mode::LowLatencyRankMajor];
+const FLAT: &[Mode] = &[Mode::HighThroughputFlat];
+const HT_EM: &[Mode] = &[Mode::HighThroughputExpertMajor];
+const HT: &[Mode] = &[Mode::HighThroughputFlat, Mode::HighThroughputExpertMajor];
+const ALL: &[Mode] = Mode::ALL;
 /// All but low-latency expert-major.
-const WEIGHTED: &[Place] = &[Place::LlRankMajor, Place::HtFlat, Place::HtExpertMajor];
+const WEIGHTED: &[Mode] =
+    &[Mode::LowLatencyRankMajor, Mode::HighThroughputFlat, Mode::HighThroughputExpertMajor];
 
 macro_rules! tensors {
     (@recipe) => { None };
     (@recipe $recipe:ident) => { Some(Recipe::$recipe) };
     ($(
-        $name:literal on $argument:literal in $call:expr, $places:ident:
+        $name:literal on $argument:literal in $call:expr, $modes:ident:
             $slot:ident $need:ident [$($dim:expr),*] $types:ident,
             $rule:literal ($source:literal) $(when $recipe:ident)?;
     )+) => {
@@ -286,7 +267,7 @@ macro_rules! tensors {
         pub(crate) static TABLE: &[TensorRule] = &[$(TensorRule {
             info: RuleInfo::new($name, $argument, $rule, $source, Scope::Local),
             call: $call,
-            places: $places,
+            modes: $modes,
             slot: Slot::$slot,
             need: Need::$need,
             dims: &[$($dim),*],

@@ -35,7 +35,7 @@ impl CombineCall<'_> {
         let out_weights = view_mut(&outputs.topk_weights);
         let call = Call::Combine(config.pass_direction);
         let recipe = DispatchQuantizationRecipe::None;
-        tensors::check(call, handle.place, recipe, &handle.group, &sizes, |slot| match slot {
+        tensors::check(call, handle.mode, recipe, &handle.group, &sizes, |slot| match slot {
             Slot::InTokens => Some(rows),
             Slot::InWeights => in_weights,
             Slot::RoutingWeights => routing_weights,
@@ -45,7 +45,7 @@ impl CombineCall<'_> {
         })?;
         let facts = Facts {
             geometry: &handle.group.geometry,
-            place: handle.place,
+            mode: handle.mode,
             pass: config.pass_direction,
             topk: handle.topk,
             rows: Some(rows),

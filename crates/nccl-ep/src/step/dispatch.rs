@@ -47,7 +47,7 @@ impl DispatchCall<'_> {
         let [expert_counters, src_rank, offsets, total] = counters.unwrap_or_default();
         let call = Call::Dispatch(config.pass_direction);
         let recipe = config.quantization_recipe;
-        tensors::check(call, handle.place, recipe, &handle.group, &sizes, |slot| match slot {
+        tensors::check(call, handle.mode, recipe, &handle.group, &sizes, |slot| match slot {
             Slot::InTokens => Some(rows),
             Slot::InWeights => in_weights,
             Slot::OutTokens => Some(out_tokens),
@@ -63,7 +63,7 @@ impl DispatchCall<'_> {
         })?;
         let facts = Facts {
             geometry,
-            place: handle.place,
+            mode: handle.mode,
             pass: config.pass_direction,
             topk: handle.topk,
             rows: Some(rows),
@@ -111,7 +111,7 @@ impl DispatchCall<'_> {
         let kind_asked_for =
             |info: &&mut LayoutInfo<'_>| info.recv_topk_idx_kind != ExpertIdKind::Auto;
         let mut descriptors = InfoDescriptors::empty();
-        let info = info.filter(|info| !handle.place_is_ht() || kind_asked_for(info));
+        let info = info.filter(|info| !handle.mode.is_high_throughput() || kind_asked_for(info));
         let info = descriptors.bind(info);
         let mut raw_config = config.to_raw();
         raw_config.send_only = S::SEND_ONLY;

@@ -189,7 +189,7 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
         let group = &handle.group;
         group.in_step()?;
         let _round = open_round(handle, &self.round)?;
-        if !handle.place_is_ht() && self.dispatched.is_none() {
+        if !handle.mode.is_high_throughput() && self.dispatched.is_none() {
             return Err(Error::Invalid {
                 argument: "step",
                 rule: "a low-latency combine returns what a dispatch of the step brought",
@@ -209,7 +209,7 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
 
 /// Opens a low-latency round unless this step has one. High throughput has no rounds.
 fn open_round(handle: &Handle, own: &Option<Round>) -> Result<Option<Round>> {
-    if handle.place_is_ht() || own.is_some() {
+    if handle.mode.is_high_throughput() || own.is_some() {
         return Ok(None);
     }
     handle.group.open_round(handle.id).map(Some)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use nccl_ext_core::{Comm, DataType, Error, MemorySpace, Result, Stream};
 
 use super::group::Environment;
-use super::tensors::{Call, Dim, Extent, Need, Place, Sizes, Slot, TABLE, TensorRule};
+use super::tensors::{Call, Dim, Extent, Need, Sizes, Slot, TABLE, TensorRule};
 use super::{RuleInfo, call, data, group, handle, import, mask};
 use crate::geometry::EmMode;
 use crate::stub;
@@ -104,45 +104,52 @@ fn ht_sms_known_to_work() {
 
 #[test]
 fn every_handle_rule() {
-    for rule in handle::RULES {
+    for info in handle::REQUEST
+        .iter()
+        .map(|rule| rule.info)
+        .chain(handle::RULES.iter().map(|rule| rule.info))
+    {
         let plain = HandleConfig::new();
         let aligned = HandleConfig::new().dispatch_output_per_expert_alignment(4);
         let (em, flat) = (Layout::ExpertMajor, Layout::Flat);
         let dup = Some(EmMode::NvlinkDup);
-        let (config, ranks, mode, layout, options, topk) = match rule.info.name {
-            "handle.layout" => (ll(), 4, None, flat, plain, 2),
+        let (config, ranks, mode, layout, options, topk) = match info.name {
+            "handle.automatic-topk" => (ll(), 4, None, em, plain, TopK::Auto),
+            "handle.layout" => (ll(), 4, None, flat, plain, TopK::N(2)),
             "handle.alignment" => {
                 let odd = HandleConfig::new().dispatch_output_per_expert_alignment(3);
-                (ht(), 4, None, em, odd, 2)
+                (ht(), 4, None, em, odd, TopK::N(2))
             }
-            "handle.topk" => (ht(), 4, None, flat, plain, 9),
-            "handle.ll-topk" => (ll().num_experts(64), 4, None, em, plain, 32),
-            "handle.ht-topk" => (ht().num_topk(2), 4, None, flat, plain, 3),
-            "handle.eager-topk" => (ht().max_recv_tokens_per_rank(0), 4, None, em, plain, 2),
-            "handle.em-topk" => (ht().num_experts(64), 4, None, em, plain, 33),
-            "handle.em-local-experts" => (ht().num_experts(1028), 4, None, em, plain, 2),
+            "handle.topk" => (ht(), 4, None, flat, plain, TopK::N(9)),
+            "handle.ll-topk" => (ll().num_experts(64), 4, None, em, plain, TopK::N(32)),
+            "handle.ht-topk" => (ht().num_topk(2), 4, None, flat, plain, TopK::N(3)),
+            "handle.eager-topk" => {
+                (ht().max_recv_tokens_per_rank(0), 4, None, em, plain, TopK::N(2))
+            }
+            "handle.em-topk" => (ht().num_experts(64), 4, None, em, plain, TopK::N(33)),
+            "handle.em-local-experts" => (ht().num_experts(1028), 4, None, em, plain, TopK::N(2)),
             "handle.alignment-room" => {
                 let wide = HandleConfig::new().dispatch_output_per_expert_alignment(1 << 31);
-                (ht(), 4, None, em, wide, 2)
+                (ht(), 4, None, em, wide, TopK::N(2))
             }
             "handle.em-dup-crowd" => {
                 let config = ht().num_experts(64).max_recv_tokens_per_rank(1024);
-                (config, 4, Some(EmMode::LocalDup), em, plain, 9)
+                (config, 4, Some(EmMode::LocalDup), em, plain, TopK::N(9))
             }
-            "handle.em-dup-experts" => (ht().num_experts(24), 4, dup, em, plain, 2),
-            "handle.em-dup-team" => (ht().num_experts(256), 256, dup, em, plain, 2),
-            "handle.em-dup-budget" => (ht(), 4, dup, em, plain, 2),
+            "handle.em-dup-experts" => (ht().num_experts(24), 4, dup, em, plain, TopK::N(2)),
+            "handle.em-dup-team" => (ht().num_experts(256), 256, dup, em, plain, TopK::N(2)),
+            "handle.em-dup-budget" => (ht(), 4, dup, em, plain, TopK::N(2)),
             "handle.em-dup-drop" => {
                 let config = ht().max_recv_tokens_per_rank(33);
-                (config.overflow_policy(OverflowPolicy::Drop), 4, dup, em, aligned, 2)
+                (config.overflow_policy(OverflowPolicy::Drop), 4, dup, em, aligned, TopK::N(2))
             }
             "handle.ll-buffer-units" => {
                 let config = ll().num_experts(4).max_token_bytes(512);
-                (config.max_dispatch_tokens_per_rank(1), 1, None, em, plain, 1)
+                (config.max_dispatch_tokens_per_rank(1), 1, None, em, plain, TopK::N(1))
             }
             "handle.ll-buffer-size" => {
                 let config = ll().num_experts(4).max_token_bytes(1024);
-                (config.rdma_buffer_size(50175), 2, None, em, plain, 2)
+                (config.rdma_buffer_size(50175), 2, None, em, plain, TopK::N(2))
             }
             name => panic!("no violating call for {name}"),
         };
@@ -152,9 +159,9 @@ fn every_handle_rule() {
         }
         let group = group.unwrap();
         stub::take_calls();
-        let made = group.init_handle(layout, &options, TopK::N(topk), None);
-        assert_names(&rule.info, made.map(drop));
-        assert_names(&rule.info, group.handle_mem_size(layout, &options, TopK::N(topk)).map(drop));
+        let made = group.init_handle(layout, &options, topk, None);
+        assert_names(&info, made.map(drop));
+        assert_names(&info, group.handle_mem_size(layout, &options, topk).map(drop));
     }
 }
 

@@ -69,13 +69,9 @@ fn shaped(
 }
 
 /// Makes a call whose tensors fit the table, but for one.
-fn attempt(call: Call, place: Place, recipe: Recipe, broken: Option<(Slot, Break)>) -> Result<()> {
-    let (config, layout) = match place {
-        Place::LlExpertMajor => (ll(), Layout::ExpertMajor),
-        Place::LlRankMajor => (ll(), Layout::RankMajor),
-        Place::HtFlat => (ht(), Layout::Flat),
-        Place::HtExpertMajor => (ht(), Layout::ExpertMajor),
-    };
+fn attempt(call: Call, mode: Mode, recipe: Recipe, broken: Option<(Slot, Break)>) -> Result<()> {
+    let config = if mode.is_high_throughput() { ht() } else { ll() };
+    let layout = mode.layout();
     let comm = stub::comm(RANKS as usize);
     let group = Group::create_in(&comm, &config, Environment::default(), None)?;
     let mut handle = group.init_handle(layout, &HandleConfig::new(), TopK::N(TOPK), None)?;
@@ -94,7 +90,7 @@ fn attempt(call: Call, place: Place, recipe: Recipe, broken: Option<(Slot, Break
     };
     let shape = |slot: Slot| {
         let rule =
-            TABLE.iter().find(|rule| rule.is_for(call, place, recipe) && rule.slot == slot)?;
+            TABLE.iter().find(|rule| rule.is_for(call, mode, recipe) && rule.slot == slot)?;
         let broken = broken.filter(|(broken, _)| *broken == slot).map(|(_, how)| how);
         shaped(rule, &sizes, broken)
     };
@@ -120,7 +116,7 @@ fn attempt(call: Call, place: Place, recipe: Recipe, broken: Option<(Slot, Break
         return dispatch_broken(&mut step, pass, recipe, &reads, &writes, &mut info);
     }
     let Call::Combine(pass) = call else { return Ok(()) };
-    let dispatched = attempt_dispatch(&mut step, place, &geometry);
+    let dispatched = attempt_dispatch(&mut step, mode, &geometry);
     dispatched?;
     let mut inputs = CombineInputs::new(reads(Slot::InTokens).unwrap());
     inputs.topk_weights = reads(Slot::InWeights);
@@ -159,7 +155,7 @@ fn dispatch_broken(
 /// A right forward dispatch, as a combine needs one before it.
 fn attempt_dispatch(
     step: &mut Step<'_>,
-    place: Place,
+    mode: Mode,
     geometry: &crate::geometry::Geometry,
 ) -> Result<()> {
     let sizes = Sizes {
@@ -175,9 +171,8 @@ fn attempt_dispatch(
     };
     let shape = |slot: Slot| {
         let call = Call::Dispatch(PassDir::Fwd);
-        let rule = TABLE
-            .iter()
-            .find(|rule| rule.is_for(call, place, Recipe::None) && rule.slot == slot)?;
+        let rule =
+            TABLE.iter().find(|rule| rule.is_for(call, mode, Recipe::None) && rule.slot == slot)?;
         shaped(rule, &sizes, None)
     };
     let reads = |slot| shape(slot).map(|(data_type, shape)| read(data_type, &shape));
@@ -192,15 +187,15 @@ fn attempt_dispatch(
 fn every_tensor_rule_in_every_way() {
     let mut tried = 0;
     for rule in TABLE {
-        for &place in rule.places {
+        for &mode in rule.modes {
             let recipe = rule.recipe.unwrap_or(Recipe::None);
-            attempt(rule.call, place, recipe, None)
+            attempt(rule.call, mode, recipe, None)
                 .unwrap_or_else(|error| panic!("{}: the right call: {error}", rule.info.name));
             let made = stub::take_calls();
             assert!(!made.is_empty(), "{}: the right call was made", rule.info.name);
             for how in Break::of(rule) {
                 tried += 1;
-                let result = attempt(rule.call, place, recipe, Some((rule.slot, how)));
+                let result = attempt(rule.call, mode, recipe, Some((rule.slot, how)));
                 assert_no_step_calls(&rule.info);
                 assert_names(&rule.info, result);
             }
