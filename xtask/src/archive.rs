@@ -8,11 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use tar::{Builder, EntryType, Header};
-use xshell::Shell;
 
-use crate::prefix::{self, Extent};
-use crate::verify::{Problem, Report};
-use crate::{folder, write};
+use crate::files::{self, write};
 
 pub(crate) const EXTENSION: &str = ".tar.zst";
 
@@ -26,7 +23,7 @@ pub(crate) const PROGRAM: &str = "bin/nccl-ext";
 /// permissions are the same whoever packs: only what is below `bin/` may be executed.
 pub(crate) fn pack(root: &Path, name: &str, mtime: u64, to: &Path) -> Result<()> {
     let mut files = Vec::new();
-    folder::walk(root, Path::new(""), &mut files);
+    files::walk(root, Path::new(""), &mut files);
     files.sort();
     let out = File::create(to).map_err(|error| write::unwritable(to, &error))?;
     let packed = || -> io::Result<()> {
@@ -102,45 +99,4 @@ fn executable(file: &Path, yes: bool) -> Result<()> {
     let mode = if yes { 0o755 } else { 0o644 };
     std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode))
         .with_context(|| format!("{}", file.display()))
-}
-
-/// Unpacks and looks at everything.
-pub(crate) fn report(archive: &Path, sh: &Shell) -> Result<Report> {
-    let scratch = sh.create_temp_dir().context("no folder for temporary files")?;
-    eprintln!("verify: unpacking {}", archive.display());
-    let shown = archive.display().to_string();
-    let root = match unpack(archive, scratch.path()) {
-        Ok(root) => root,
-        Err(error) => {
-            let problem = Problem::new(shown, format!("{error:#}"));
-            return Ok(Report::new(archive, "archive", vec![problem]));
-        }
-    };
-    let mut report = prefix::report(&root, Extent::Everything);
-    report.problems.extend(missing(&root));
-    Ok(report.of(archive))
-}
-
-/// What an archive has beside a staged tree.
-fn missing(root: &Path) -> Vec<Problem> {
-    let mut problems = Vec::new();
-    for (file, what) in [
-        (PROGRAM, "the command line tool"),
-        ("LICENSE", "the license of the crates"),
-        ("licenses/NOTICE.md", "the notices of what is inside the tool"),
-    ] {
-        if !root.join(file).is_file() {
-            problems.push(Problem::new(file, format!("an archive has {what}; package again")));
-        }
-    }
-    let vendor = root.join("licenses").read_dir().into_iter().flatten().filter_map(|e| e.ok());
-    if !vendor.into_iter().any(|e| e.file_name().to_string_lossy().starts_with("LICENSE")) {
-        let message = "an archive has the license of the vendor's libraries; package again";
-        problems.push(Problem::new("licenses/LICENSE*", message));
-    }
-    if root.join("nccl/lib").is_dir() && !root.join("nccl/licenses").is_dir() {
-        let message = "an archive with NCCL has its license; package again";
-        problems.push(Problem::new("nccl/licenses", message));
-    }
-    problems
 }

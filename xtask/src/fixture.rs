@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use xshell::{Shell, TempDir, cmd};
 use zip::write::SimpleFileOptions;
 
-use crate::kind::{self, Kind};
+use crate::native::library_kind::{self, LibraryKind};
 
 /// Files by name.
 pub(crate) type Files = BTreeMap<String, Vec<u8>>;
@@ -30,7 +30,7 @@ impl Bench {
     }
 
     /// A library that is good for its kind and a CUDA major.
-    pub(crate) fn library(&self, kind: &Kind, major: u32) -> Vec<u8> {
+    pub(crate) fn library(&self, kind: &LibraryKind, major: u32) -> Vec<u8> {
         self.compile(kind.file, kind.functions, &mark(major))
     }
 
@@ -52,7 +52,7 @@ impl Bench {
     pub(crate) fn wheel(&self, majors: &[u32]) -> Files {
         let mut files = Files::new();
         let mut put = |name: &str, bytes: &[u8]| files.insert(name.to_owned(), bytes.to_vec());
-        for kind in [&kind::EP, &kind::M2N] {
+        for kind in [&library_kind::EP, &library_kind::M2N] {
             let folder = kind.wheel_folder;
             put(&format!("{folder}/include/{}", kind.header), &header(kind));
             let bare = kind.file.trim_end_matches(".0");
@@ -70,15 +70,15 @@ impl Bench {
     /// Every file of a whole upstream build but the links.
     pub(crate) fn build(&self, major: u32) -> Files {
         let mut files = Files::new();
-        for kind in [&kind::EP, &kind::M2N, &kind::NCCL] {
+        for kind in [&library_kind::EP, &library_kind::M2N, &library_kind::NCCL] {
             files.insert(format!("include/{}", kind.header), header(kind));
         }
         files.insert("include/nccl_ep/ep_enums.h".into(), Vec::new());
         files.insert("include/nccl_device/core.h".into(), Vec::new());
         files.insert("include/nccl_device.h".into(), Vec::new());
-        files.insert("lib/libnccl_ep.so.0.2.0".into(), self.library(&kind::EP, major));
-        files.insert("lib/libnccl_m2n.so".into(), self.library(&kind::M2N, major));
-        files.insert("lib/libnccl.so.2.30.7".into(), self.library(&kind::NCCL, major));
+        files.insert("lib/libnccl_ep.so.0.2.0".into(), self.library(&library_kind::EP, major));
+        files.insert("lib/libnccl_m2n.so".into(), self.library(&library_kind::M2N, major));
+        files.insert("lib/libnccl.so.2.30.7".into(), self.library(&library_kind::NCCL, major));
         files.insert("lib/libnccl_ep.a".into(), b"!<arch>\n".to_vec());
         files
     }
@@ -110,7 +110,7 @@ pub(crate) fn mark(major: u32) -> String {
     format!("const char mark[] = \"version 0.2.0+cuda{major}.3\";\n")
 }
 
-fn header(kind: &Kind) -> Vec<u8> {
+fn header(kind: &LibraryKind) -> Vec<u8> {
     let p = kind.macros;
     format!("#define {p}_MAJOR 0\n#define {p}_MINOR 2\n#define {p}_PATCH 0\n").into_bytes()
 }

@@ -1,37 +1,16 @@
 //! Tasks of this repository that need more than cargo: `cargo xtask help` lists them.
 
 mod api_map;
-mod arch;
 mod archive;
-mod bindings;
-mod cargo;
-mod check;
-mod checkout;
 mod ci;
 mod codegen;
-mod cuda;
-mod elf;
+mod files;
 #[cfg(test)]
 mod fixture;
-mod folder;
 mod functions;
-mod kind;
-mod krate;
-mod libclang;
-mod manifest;
-mod notices;
-mod origin;
+mod native;
 mod package;
-mod prefix;
-mod source;
-mod stage;
-mod swap;
-mod table;
-mod tree;
-mod trial;
 mod verify;
-mod wheel;
-mod write;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -50,7 +29,7 @@ enum Task {
     /// Run every check that a change must pass.
     Ci,
     /// Lay out the vendor's libraries and headers in one folder.
-    StageNative(stage::Args),
+    StageNative(native::stage::Args),
     /// Make an archive with libraries and tool, and the packages of the crates.
     Package(package::Args),
     /// Check a staged tree, an archive or a package.
@@ -76,7 +55,7 @@ fn run(task: Task) -> Result<()> {
         Task::Codegen(args) => codegen::run(&args, &sh, &root),
         Task::ApiMap(args) => api_map::run(&args, &root),
         Task::Ci => ci::run(&sh, &root),
-        Task::StageNative(args) => stage::run(&args, &sh, &root),
+        Task::StageNative(args) => native::stage::run(&args, &sh, &root),
         Task::Package(args) => package::run(&args, &sh, &root),
         Task::Verify(args) => verify::run(&args, &sh),
     }

@@ -31,7 +31,7 @@ pub(super) fn part(library: &Library, c: &CApi, map: &Map) -> String {
 
 fn write_part(text: &mut String, library: &Library, c: &CApi, map: &Map) -> std::fmt::Result {
     let wrapped = c.items().iter().filter(|item| is_rust(map, item)).count();
-    write!(text, "\n## {} in crate `{}`\n\n", library.name, library.krate)?;
+    write!(text, "\n## {} in crate `{}`\n\n", library.name, library.crate_name)?;
     writeln!(text, "{wrapped} of {} items have a counterpart.", c.items().len())?;
     table(
         text,

@@ -73,7 +73,7 @@ const SIZE: Entry = Entry { item: "*::size", reason: "the binding writes it" };
 fn library(unwrapped: &'static [Entry]) -> Library {
     Library {
         name: "libnccl_t",
-        krate: "nccl_t",
+        crate_name: "nccl_t",
         bindings: "",
         sources: "crates/nccl-t/src",
         prefixes: &["ncclT", "NCCL_T_"],

@@ -8,7 +8,8 @@ use tar::{Builder, EntryType, Header};
 
 use super::*;
 use crate::fixture::{Bench, assert_names};
-use crate::stage;
+use crate::native::manifest::Manifest;
+use crate::native::stage;
 
 struct Case {
     bench: Bench,
@@ -20,7 +21,7 @@ impl Case {
         let bench = Bench::new();
         let wheel = bench.zip("x-1-py3-none-any.whl", &bench.wheel(&[12, 13]));
         let args = stage::Args {
-            from: crate::source::Source::Wheel(wheel),
+            from: stage::source::Source::Wheel(wheel),
             with_nccl: false,
             prefix: Some(bench.path("tree")),
             cuda: Vec::new(),

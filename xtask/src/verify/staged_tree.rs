@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::arch::Arch;
-use crate::folder;
-use crate::kind::{self, Kind};
-use crate::manifest::{self, Entry, LibraryEntry, Manifest};
-use crate::verify::{Problem, Report};
-use crate::{check, elf, write};
+use super::report::{Problem, Report};
+use crate::files::{self, write};
+use crate::native::arch::Arch;
+use crate::native::library_kind::{self, LibraryKind};
+use crate::native::manifest::{self, Entry, LibraryEntry, Manifest};
+use crate::native::{elf, good_library};
 
 /// Which files the manifest must list.
 #[derive(Clone, Copy, PartialEq)]
@@ -87,7 +87,7 @@ fn file(root: &Path, entry: &Entry) -> Option<Problem> {
 
 /// Whether a library is what its place says, and the manifest what the library says.
 fn library(root: &Path, entry: &Entry, arch: Arch) -> Option<Problem> {
-    let kind = Kind::of_path(&entry.path)?;
+    let kind = LibraryKind::of_path(&entry.path)?;
     let recorded = entry.library.as_ref();
     let place = entry.path.strip_prefix(kind.folder)?.starts_with("/lib/");
     if !place && recorded.is_none() {
@@ -108,7 +108,7 @@ fn library(root: &Path, entry: &Entry, arch: Arch) -> Option<Problem> {
         Ok(library) => library,
         Err(error) => return problem(format!("{error:#}")),
     };
-    if let Err(error) = check::library(&library, kind, arch, recorded.cuda_major, "it") {
+    if let Err(error) = good_library::check(&library, kind, arch, recorded.cuda_major, "it") {
         return problem(format!("{error:#}"));
     }
     let read = LibraryEntry::new(library, recorded.version.clone(), recorded.cuda_major);
@@ -121,14 +121,14 @@ fn library(root: &Path, entry: &Entry, arch: Arch) -> Option<Problem> {
 /// Files that the manifest does not list: in a library's folder such a file can be taken for it.
 fn unlisted(root: &Path, manifest: &Manifest, extent: Extent) -> Vec<Problem> {
     let listed: BTreeSet<&str> = manifest.files.iter().map(|file| file.path.as_str()).collect();
-    let mut files = Vec::new();
-    folder::walk(root, Path::new(""), &mut files);
-    files.sort();
+    let mut found = Vec::new();
+    files::walk(root, Path::new(""), &mut found);
+    found.sort();
     let counts = |file: &String| {
         let in_part = PARTS.iter().any(|part| file.starts_with(part));
         (in_part || extent == Extent::Everything) && file != manifest::FILE
     };
-    let unlisted = files.into_iter().filter(counts).filter(|file| !listed.contains(&**file));
+    let unlisted = found.into_iter().filter(counts).filter(|file| !listed.contains(&**file));
     unlisted
         .map(|file| {
             let link = root.join(&file).is_symlink();
@@ -142,7 +142,7 @@ fn unlisted(root: &Path, manifest: &Manifest, extent: Extent) -> Vec<Problem> {
 fn missing(manifest: &Manifest) -> Vec<Problem> {
     let listed = |path: &str| manifest.files.iter().any(|file| file.path == path);
     let mut needed = Vec::new();
-    for kind in [&kind::EP, &kind::M2N] {
+    for kind in [&library_kind::EP, &library_kind::M2N] {
         needed.push(format!("{}/include/{}", kind.folder, kind.header));
         needed.extend(manifest.cuda.iter().map(|major| kind.path(*major)));
     }

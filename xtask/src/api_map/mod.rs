@@ -2,8 +2,9 @@
 //!
 //! C items come from the generated bindings. Counterparts come from the sources of the safe crates:
 //! `#[doc(alias = "...")]` on public items, the inputs of the macros that pair Rust items with C
-//! ones, and for the fields of a structure the fields and methods of the same name. What has no counterpart is listed by hand with a reason, in [`unwrapped`]. An item with
-//! neither is an error, and so is a hand-written entry that is out of date.
+//! ones, and for the fields of a structure the fields and methods of the same name. What has no
+//! counterpart is listed by hand with a reason, in [`unwrapped`]. An item with neither is an error,
+//! and so is a hand-written entry that is out of date.
 
 mod c_api;
 mod macros;
@@ -14,14 +15,16 @@ mod rust_api;
 mod tests;
 mod unwrapped;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 
 use c_api::CApi;
 use matching::Map;
 use rust_api::RustApi;
 use unwrapped::Entry;
+
+use crate::files;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -43,7 +46,7 @@ struct Library {
     /// The C library's name.
     name: &'static str,
     /// The safe crate's name in Rust.
-    krate: &'static str,
+    crate_name: &'static str,
     bindings: &'static str,
     sources: &'static str,
     /// How C names of this library begin. A Rust alias that begins so must be one of them.
@@ -57,7 +60,7 @@ const LIBRARIES: &[Library] = &[EP, M2N];
 
 const EP: Library = Library {
     name: "libnccl_ep",
-    krate: "nccl_ep",
+    crate_name: "nccl_ep",
     bindings: "crates/nccl-ep-sys/src/bindings.rs",
     sources: "crates/nccl-ep/src",
     prefixes: &["ncclEp", "NCCL_EP_"],
@@ -67,7 +70,7 @@ const EP: Library = Library {
 
 const M2N: Library = Library {
     name: "libnccl_m2n",
-    krate: "nccl_m2n",
+    crate_name: "nccl_m2n",
     bindings: "crates/nccl-m2n-sys/src/bindings.rs",
     sources: "crates/nccl-m2n/src",
     prefixes: &[
@@ -85,9 +88,9 @@ const M2N: Library = Library {
 pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     let mut parts = Vec::new();
     for library in LIBRARIES {
-        let bindings = read(&root.join(library.bindings))?;
+        let bindings = files::read(&root.join(library.bindings))?;
         let c = CApi::parse(&bindings).with_context(|| format!("reading {}", library.bindings))?;
-        let rust = RustApi::parse(&sources(&root.join(library.sources))?)?;
+        let rust = RustApi::parse(&files::rust_sources(&root.join(library.sources))?)?;
         let map = Map::new(library, &c, &rust);
         let map = map.map_err(|problems| {
             anyhow::anyhow!("the API map of {} does not work out:\n{problems}", library.name)
@@ -113,29 +116,4 @@ pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     std::fs::write(&path, text).with_context(|| format!("writing {PAGE}"))?;
     println!("api-map: wrote {PAGE}");
     Ok(())
-}
-
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
-}
-
-/// Every Rust file below a folder with its text, in the order of their names.
-fn sources(folder: &Path) -> Result<Vec<(PathBuf, String)>> {
-    let mut files = Vec::new();
-    let mut folders = vec![folder.to_owned()];
-    while let Some(folder) = folders.pop() {
-        let entries = std::fs::read_dir(&folder);
-        for entry in entries.with_context(|| format!("reading {}", folder.display()))? {
-            let path = entry?.path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = read(&path)?;
-                files.push((path, text));
-            }
-        }
-    }
-    ensure!(!files.is_empty(), "{}: no Rust sources", folder.display());
-    files.sort();
-    Ok(files)
 }

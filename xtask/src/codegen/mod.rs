@@ -5,15 +5,20 @@
 //! imported from the core. None declares an `extern` function: a table is filled at run time, so
 //! that no crate links the vendor.
 
+mod bindings;
+mod function_table;
+mod headers;
+mod libclang;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail, ensure};
-use bindgen::callbacks::{DeriveTrait, ImplementsTrait, IntKind, ItemInfo, ParseCallbacks};
+use anyhow::{Context, Result, bail};
 use xshell::{Shell, cmd};
 
-use crate::bindings::Bindings;
-use crate::{functions, libclang, table};
+use self::bindings::Bindings;
+use self::headers::Headers;
+use crate::functions;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -49,65 +54,6 @@ pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Where the headers lie. No path of it reaches the generated text.
-struct Headers {
-    clang_args: Vec<String>,
-}
-
-impl Headers {
-    fn find(sh: &Shell, prefix: &Path, root: &Path) -> Result<Self> {
-        let ep = prefix.join("ep/include");
-        let m2n = prefix.join("m2n/include");
-        let nccl = prefix.join("nccl/include");
-        for needed in [
-            ep.join("nccl_ep.h"),
-            ep.join("nccl_ep/ep_enums.h"),
-            m2n.join("nccl_m2n.h"),
-            nccl.join("nccl.h"),
-            nccl.join("nccl_device/core.h"),
-        ] {
-            ensure!(
-                needed.is_file(),
-                "{}: header not found; stage it with `cargo xtask stage-native --from \
-                 pypi:VERSION --with-nccl`, or name the folder that has it with --prefix",
-                needed.display()
-            );
-        }
-        let shim = root.join("native/shim");
-        let builtin = libclang::builtin_headers(sh)?;
-        let own = [shim, ep, m2n, nccl];
-        let clang_args = own.iter().map(|dir| ("-I", dir)).chain([("-isystem", &builtin)]);
-        let clang_args =
-            clang_args.flat_map(|(flag, dir)| [flag.to_owned(), dir.display().to_string()]);
-        Ok(Self { clang_args: clang_args.collect() })
-    }
-
-    /// The settings that both files share.
-    fn builder(&self, contents: &str) -> Result<bindgen::Builder> {
-        let target = bindgen::RustTarget::stable(88, 0)
-            .map_err(|error| anyhow::anyhow!("bindgen does not know Rust 1.88: {error}"))?;
-        Ok(bindgen::builder()
-            .header_contents("codegen.h", contents)
-            .clang_args(&self.clang_args)
-            .parse_callbacks(Box::new(Choices))
-            .rust_target(target)
-            .rust_edition(bindgen::RustEdition::Edition2024)
-            .use_core()
-            .ctypes_prefix("core::ffi")
-            // A C enum may hold any integer, so a Rust `enum` would be undefined behaviour.
-            .default_enum_style(bindgen::EnumVariation::NewType {
-                is_bitfield: false,
-                is_global: false,
-            })
-            .prepend_enum_name(false)
-            .derive_default(true)
-            .generate_comments(false)
-            .layout_tests(true)
-            .disable_header_comment()
-            .formatter(bindgen::Formatter::None))
-    }
-}
-
 struct Core {
     text: String,
     /// Names that the file defines, for the EP file's import list.
@@ -128,13 +74,13 @@ fn core(headers: &Headers) -> Result<Core> {
     for name in functions::NCCL {
         builder = builder.allowlist_function(name);
     }
-    let bindings = Bindings::parse(&generate(builder, "nccl.h")?)?;
+    let bindings = Bindings::parse(&headers::parse(builder, "nccl.h")?)?;
     let functions = bindings.select_functions(functions::NCCL)?;
     let mut text =
         head("C types that libnccl, libnccl_ep and libnccl_m2n share, and NCCL's table.");
     text += "use core::ffi::{CStr, c_void};\n\n";
     text += &bindings.types_text();
-    text += &table::text("NcclApi", "libnccl", &functions);
+    text += &function_table::text("NcclApi", "libnccl", &functions);
     Ok(Core { text, names: bindings.names() })
 }
 
@@ -187,7 +133,7 @@ fn extension(headers: &Headers, core: &Core, of: &Extension) -> Result<String> {
     for header in of.own {
         builder = builder.allowlist_file(header);
     }
-    let bindings = Bindings::parse(&generate(builder, of.header)?)?;
+    let bindings = Bindings::parse(&headers::parse(builder, of.header)?)?;
     let functions = bindings.select_functions(of.functions)?;
     if let Some(unknown) = bindings.unlisted_function(of.functions) {
         bail!(
@@ -211,17 +157,8 @@ fn extension(headers: &Headers, core: &Core, of: &Extension) -> Result<String> {
     text += "use core::ffi::{CStr, c_void};\n\n";
     text += &format!("use nccl_ext_core::raw::{{{}}};\n\n", shared.join(", "));
     text += &bindings.types_text();
-    text += &table::text(of.table, of.library, &functions);
+    text += &function_table::text(of.table, of.library, &functions);
     Ok(text)
-}
-
-fn generate(builder: bindgen::Builder, header: &str) -> Result<String> {
-    let bindings = builder.generate().with_context(|| {
-        format!(
-            "bindgen could not parse {header}; are ep/, m2n/ and nccl/ of the prefix staged whole?"
-        )
-    })?;
-    Ok(bindings.to_string())
 }
 
 fn head(about: &str) -> String {
@@ -283,37 +220,6 @@ fn first_difference<'a>(expected: &'a str, found: &'a str) -> (usize, &'a str, &
         }
     }
     (0, "", "")
-}
-
-/// What bindgen asks while it parses.
-#[derive(Debug)]
-struct Choices;
-
-impl ParseCallbacks for Choices {
-    /// Macros have no type: flags and sentinels get the `int` of the parameter they are passed as.
-    fn int_macro(&self, name: &str, _value: i64) -> Option<IntKind> {
-        let unsigned = name == "NCCL_WIN_REQUIRED_ALIGNMENT";
-        let int = ["NCCL_WIN_", "NCCL_CTA_POLICY_", "NCCL_SPLIT_NOCOLOR"];
-        (!unsigned && int.iter().any(|prefix| name.starts_with(prefix))).then_some(IntKind::Int)
-    }
-
-    /// Macros that are no plain literal (a cast, a name of limits.h) reach bindgen as constants
-    /// that carry this prefix, so that a compiler evaluates them.
-    fn item_name(&self, item: ItemInfo<'_>) -> Option<String> {
-        item.name.strip_prefix("codegen_").map(str::to_owned)
-    }
-
-    /// Shared types are plain C data; only `Default` is not certain of each.
-    fn blocklisted_type_implements_trait(
-        &self,
-        _name: &str,
-        derive: DeriveTrait,
-    ) -> Option<ImplementsTrait> {
-        Some(match derive {
-            DeriveTrait::Default => ImplementsTrait::Manually,
-            _ => ImplementsTrait::Yes,
-        })
-    }
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! The text of a function table: a struct of C function pointers, and how it is filled.
 
-use crate::bindings::Function;
+use super::bindings::Function;
 
 /// A table named `table` with one field for each function of `library`.
 pub(crate) fn text(table: &str, library: &str, functions: &[&Function]) -> String {

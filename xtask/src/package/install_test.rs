@@ -6,8 +6,9 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use xshell::{Shell, cmd};
 
-use crate::manifest::Manifest;
-use crate::{archive, write};
+use crate::archive;
+use crate::files::write;
+use crate::native::manifest::Manifest;
 
 /// Runs the tool of an archive, for each CUDA major. Where NCCL is left out, only that the tool
 /// starts is tried.

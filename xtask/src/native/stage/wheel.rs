@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use zip::ZipArchive;
 
-use crate::write;
+use crate::files::write;
 
 pub(crate) struct Wheel {
     archive: ZipArchive<File>,

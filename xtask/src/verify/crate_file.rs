@@ -7,8 +7,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use flate2::read::GzDecoder;
 
-use crate::verify::{Problem, Report};
-use crate::write;
+use super::report::{Problem, Report};
+use crate::files::write;
 
 /// How the files of linkers, archivers and packers begin.
 const BINARY: [(&[u8], &str); 5] = [

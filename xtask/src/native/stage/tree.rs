@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::arch::Arch;
-use crate::kind::Kind;
-use crate::manifest::{Entry, LibraryEntry, header_version};
-use crate::origin::Origin;
-use crate::{check, elf};
+use super::staged_source::StagedSource;
+use crate::native::arch::Arch;
+use crate::native::library_kind::LibraryKind;
+use crate::native::manifest::{Entry, LibraryEntry, header_version};
+use crate::native::{elf, good_library};
 
 pub(crate) struct Tree {
     root: PathBuf,
@@ -26,7 +26,12 @@ impl Tree {
     }
 
     /// Adds every file whose name begins with `from`, under `to`.
-    pub(crate) fn add_files(&mut self, origin: &mut Origin, from: &str, to: &str) -> Result<()> {
+    pub(crate) fn add_files(
+        &mut self,
+        origin: &mut StagedSource,
+        from: &str,
+        to: &str,
+    ) -> Result<()> {
         let files = origin.files_below(from);
         ensure!(
             !files.is_empty(),
@@ -42,7 +47,11 @@ impl Tree {
     }
 
     /// Adds the headers of a library, without which its version is not known.
-    pub(crate) fn add_headers(&mut self, origin: &mut Origin, kind: &Kind) -> Result<()> {
+    pub(crate) fn add_headers(
+        &mut self,
+        origin: &mut StagedSource,
+        kind: &LibraryKind,
+    ) -> Result<()> {
         for (from, to) in origin.headers(kind) {
             let is_main = to.is_empty() || to == kind.header;
             // A build has a folder beside the header only if the library has further ones.
@@ -56,8 +65,8 @@ impl Tree {
     /// Adds a library as the one file of its kind and CUDA major; `None` for the one that it has.
     pub(crate) fn add_library(
         &mut self,
-        origin: &mut Origin,
-        kind: &Kind,
+        origin: &mut StagedSource,
+        kind: &LibraryKind,
         cuda_major: Option<u32>,
     ) -> Result<()> {
         let folder_major = cuda_major.unwrap_or_default();
@@ -69,7 +78,7 @@ impl Tree {
         let library = elf::Library::read(&self.root.join(&path), &shown)?;
         let cuda_major = cuda_major.or_else(|| library.cuda_majors.first().copied());
         let cuda_major = cuda_major.unwrap_or_default();
-        check::library(&library, kind, self.arch, cuda_major, &shown)?;
+        good_library::check(&library, kind, self.arch, cuda_major, &shown)?;
         let header = format!("{}/include/{}", kind.folder, kind.header);
         let text = std::fs::read_to_string(self.root.join(&header))
             .with_context(|| format!("{}: has no {}", origin.name(), kind.header))?;

@@ -1,18 +1,26 @@
 //! `cargo xtask stage-native`: the vendor's libraries and headers, laid out in one folder.
 
+mod folder;
+pub(crate) mod source;
+mod staged_source;
+mod swap;
+mod tree;
+mod wheel;
+
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 use xshell::Shell;
 
-use crate::arch::Arch;
-use crate::kind;
-use crate::manifest::{self, Entry, Manifest};
-use crate::origin::Origin;
-use crate::source::{self, Source};
-use crate::swap::Staging;
-use crate::tree::Tree;
-use crate::wheel::Wheel;
+use self::folder::Folder;
+use self::source::Source;
+use self::staged_source::StagedSource;
+use self::swap::Staging;
+use self::tree::Tree;
+use self::wheel::Wheel;
+use super::arch::Arch;
+use super::library_kind;
+use super::manifest::{self, Entry, Manifest};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -77,7 +85,7 @@ pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
 }
 
 /// The majors to stage, oldest first.
-fn majors(args: &Args, origin: &Origin) -> Result<Vec<u32>> {
+fn majors(args: &Args, origin: &StagedSource) -> Result<Vec<u32>> {
     let mut majors = if args.cuda.is_empty() { origin.majors()? } else { args.cuda.clone() };
     majors.sort_unstable();
     majors.dedup();
@@ -85,9 +93,9 @@ fn majors(args: &Args, origin: &Origin) -> Result<Vec<u32>> {
         !majors.is_empty(),
         "{}: no CUDA major can be told from {}; the file is no build of CUDA's compiler",
         origin.name(),
-        kind::EP.file
+        library_kind::EP.file
     );
-    if let (Origin::Build(_), [_, _, ..]) = (origin, &*majors) {
+    if let (StagedSource::Build(_), [_, _, ..]) = (origin, &*majors) {
         bail!(
             "{}: a build tree holds libraries of one CUDA major, found {majors:?}; pass --cuda with \
              the one that it was built for",
@@ -98,8 +106,8 @@ fn majors(args: &Args, origin: &Origin) -> Result<Vec<u32>> {
 }
 
 /// Everything of the two extensions.
-fn add_extensions(tree: &mut Tree, origin: &mut Origin, majors: &[u32]) -> Result<()> {
-    for kind in [&kind::EP, &kind::M2N] {
+fn add_extensions(tree: &mut Tree, origin: &mut StagedSource, majors: &[u32]) -> Result<()> {
+    for kind in [&library_kind::EP, &library_kind::M2N] {
         tree.add_headers(origin, kind)?;
         for major in majors {
             tree.add_library(origin, kind, Some(*major))?;
@@ -107,12 +115,12 @@ fn add_extensions(tree: &mut Tree, origin: &mut Origin, majors: &[u32]) -> Resul
     }
     let licenses = origin.licenses(None)?;
     match origin {
-        Origin::Build(folder) => {
+        StagedSource::Build(folder) => {
             // Beside the build's folder, in the repository's.
             let above = folder.path().parent().map(Path::to_owned);
             let here = !folder.files_below(&licenses).is_empty();
             let from = if here { Some(folder.path().to_owned()) } else { above };
-            let folder = crate::folder::Folder::open("build", &from.unwrap_or_default())?;
+            let folder = Folder::open("build", &from.unwrap_or_default())?;
             let mut files = folder.files_below(&licenses);
             files.retain(|file| !file.contains('/'));
             ensure!(
@@ -121,7 +129,7 @@ fn add_extensions(tree: &mut Tree, origin: &mut Origin, majors: &[u32]) -> Resul
                  license of what is inside, so copy it there",
                 origin.name()
             );
-            let mut origin = Origin::Build(folder);
+            let mut origin = StagedSource::Build(folder);
             for file in files {
                 tree.add_files(&mut origin, &file, &format!("licenses/{file}"))?;
             }
@@ -133,38 +141,40 @@ fn add_extensions(tree: &mut Tree, origin: &mut Origin, majors: &[u32]) -> Resul
 
 /// Where NCCL comes from.
 fn nccl(
-    origin: Origin,
+    origin: StagedSource,
     sh: &Shell,
     arch: Arch,
     majors: &[u32],
     staging: &Staging,
-) -> Result<Origin> {
-    let Origin::Wheel(mut wheel) = origin else { return Ok(origin) };
+) -> Result<StagedSource> {
+    let StagedSource::Wheel(mut wheel) = origin else { return Ok(origin) };
     let newest = majors.last().copied().unwrap_or_default();
     let pinned = wheel.requirement(&format!("nvidia-nccl-cu{newest}"))?;
     let path = source::download(sh, &pinned, arch, &staging.download().join("nccl"))?;
-    Wheel::open(&path).map(Origin::Wheel)
+    Wheel::open(&path).map(StagedSource::Wheel)
 }
 
 /// NCCL's library, headers and license: one folder that a user can leave out whole.
-fn add_nccl(tree: &mut Tree, origin: &mut Origin, majors: &[u32]) -> Result<()> {
+fn add_nccl(tree: &mut Tree, origin: &mut StagedSource, majors: &[u32]) -> Result<()> {
     println!("stage-native: NCCL from {}", origin.name());
-    let missing = matches!(origin, Origin::Build(_) | Origin::Tree(_))
-        && origin.library(&kind::NCCL, &origin.library_folder(&kind::NCCL, 0)).is_err();
+    let missing = matches!(origin, StagedSource::Build(_) | StagedSource::Tree(_))
+        && origin
+            .library(&library_kind::NCCL, &origin.library_folder(&library_kind::NCCL, 0))
+            .is_err();
     ensure!(
         !missing,
         "{}: has no {}; leave out --with-nccl, or stage NCCL from a wheel",
         origin.name(),
-        kind::NCCL.file
+        library_kind::NCCL.file
     );
-    tree.add_headers(origin, &kind::NCCL)?;
+    tree.add_headers(origin, &library_kind::NCCL)?;
     // A folder has the NCCL that it has; the wheel is the one for the newest major.
-    let major = majors.last().copied().filter(|_| matches!(origin, Origin::Wheel(_)));
-    tree.add_library(origin, &kind::NCCL, major)?;
-    if let Origin::Build(_) = origin {
+    let major = majors.last().copied().filter(|_| matches!(origin, StagedSource::Wheel(_)));
+    tree.add_library(origin, &library_kind::NCCL, major)?;
+    if let StagedSource::Build(_) = origin {
         return Ok(());
     }
-    let licenses = origin.licenses(Some(&kind::NCCL))?;
+    let licenses = origin.licenses(Some(&library_kind::NCCL))?;
     tree.add_files(origin, &licenses, "nccl/licenses/")
 }
 

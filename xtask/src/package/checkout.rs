@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use xshell::{Shell, cmd};
 
-use crate::write;
+use crate::files::write;
 
 /// What Git tracks, and what it would track: the files of a commit to be.
 fn files(sh: &Shell) -> Result<Vec<PathBuf>> {

@@ -7,9 +7,9 @@ use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::arch::Arch;
-use crate::elf::Library;
-use crate::write;
+use super::arch::Arch;
+use super::elf::Library;
+use crate::files::write;
 
 /// Name of the file in the tree's root.
 pub(crate) const FILE: &str = "manifest.toml";

@@ -8,7 +8,7 @@ use object::elf::{self, FileHeader64, Machine};
 use object::read::elf::{FileHeader, SectionHeader, Sym, VerneedIterator};
 use object::{Endianness, StringTable};
 
-use crate::cuda;
+use super::cuda_marks;
 
 /// Facts read from an ELF file.
 pub(crate) struct Library {
@@ -53,7 +53,7 @@ impl Library {
             exports: BTreeSet::new(),
             imports: BTreeSet::new(),
             build_id: None,
-            cuda_majors: cuda::majors(data),
+            cuda_majors: cuda_marks::majors(data),
         };
         let dynamic = sections.dynamic_table(endian, data)?;
         for entry in &dynamic {

@@ -1,24 +1,28 @@
 //! `cargo xtask package`: what users get, an archive with libraries and tool, and `.crate` files.
 
+mod cargo;
+mod checkout;
+mod install_test;
+mod notices;
+
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail, ensure};
 use xshell::Shell;
 
-use crate::arch::Arch;
-use crate::cargo::{Build, PROGRAM};
-use crate::manifest::{self, Entry, Manifest};
-use crate::source::Source;
-use crate::{archive, checkout, folder, notices, stage, trial, verify, write};
-
-/// Makes the lack of the vendor's libraries an error.
-pub(crate) const REQUIRE: &str = "NCCL_EXTENSIONS_REQUIRE_NATIVE_LIBS";
+use self::cargo::{Build, PROGRAM};
+use crate::files::{self, write};
+use crate::native::arch::Arch;
+use crate::native::manifest::{self, Entry, Manifest};
+use crate::native::stage::{self, source::Source};
+use crate::native::{RELEASE, REQUIRE};
+use crate::{archive, verify};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Where the native libraries come from, as for stage-native.
-    #[arg(long, value_name = "SOURCE", default_value = crate::ci::NATIVE)]
+    #[arg(long, value_name = "SOURCE", default_value = RELEASE)]
     from: Source,
     /// CUDA majors that the archive holds [default: as for stage-native].
     #[arg(long, value_name = "MAJORS", value_delimiter = ',')]
@@ -71,7 +75,7 @@ pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
         std::fs::copy(&file, &to).map_err(|error| write::unwritable(&to, &error))?;
     }
     check(sh, &out)?;
-    trial::run(sh, &packed, scratch.path())?;
+    install_test::run(sh, &packed, scratch.path())?;
     sums(&out)?;
     let to = args.out.clone().unwrap_or_else(|| root.join("target/package"));
     publish(&out, &root.join(to))
@@ -119,15 +123,15 @@ fn assemble(sh: &Shell, copy: &Path, program: &Path, arch: Arch, tree: &Path) ->
     notices::write(sh, PROGRAM, &format!("{}-unknown-linux-gnu", arch.name()), tree)?;
 
     let mut all = Vec::new();
-    folder::walk(tree, Path::new(""), &mut all);
-    let mut files = staged.files.clone();
+    files::walk(tree, Path::new(""), &mut all);
+    let mut entries = staged.files.clone();
     let source = format!("nccl-ext-rs {}", env!("CARGO_PKG_VERSION"));
     for path in all {
         if !staged.files.iter().any(|file| file.path == path) {
-            files.push(Entry::describe(tree, &path, &source)?);
+            entries.push(Entry::describe(tree, &path, &source)?);
         }
     }
-    Manifest::new(arch, &staged.cuda, files).save(tree)
+    Manifest::new(arch, &staged.cuda, entries).save(tree)
 }
 
 /// Every product, as its user would verify it.

@@ -2,14 +2,14 @@
 
 use anyhow::{Result, ensure};
 
-use crate::arch::Arch;
-use crate::elf::Library;
-use crate::kind::Kind;
+use super::arch::Arch;
+use super::elf::Library;
+use super::library_kind::LibraryKind;
 
 /// Refuses a library that is not what its place in the tree says. `shown` is how messages name it.
-pub(crate) fn library(
+pub(crate) fn check(
     library: &Library,
-    kind: &Kind,
+    kind: &LibraryKind,
     arch: Arch,
     major: u32,
     shown: &str,

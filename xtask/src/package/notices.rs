@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 use xshell::{Shell, cmd};
 
-use crate::write;
+use crate::files::write;
 
 #[derive(Deserialize)]
 struct Metadata {

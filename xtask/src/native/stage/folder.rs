@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::write;
+use crate::files::{self, write};
 
 pub(crate) struct Folder {
     root: PathBuf,
@@ -31,12 +31,12 @@ impl Folder {
     /// Names of the files whose path begins so, relative to the folder. Symbolic links are among
     /// them: [`real`](Self::real) follows them.
     pub(crate) fn files_below(&self, start: &str) -> Vec<String> {
-        let mut files = Vec::new();
+        let mut found = Vec::new();
         let folder = start.rsplit_once('/').map_or("", |(folder, _)| folder);
-        walk(&self.root, Path::new(folder), &mut files);
-        files.retain(|file| file.starts_with(start));
-        files.sort();
-        files
+        files::walk(&self.root, Path::new(folder), &mut found);
+        found.retain(|file| file.starts_with(start));
+        found.sort();
+        found
     }
 
     /// The name of the file that a link leads to, which must lie in the folder too.
@@ -71,18 +71,5 @@ impl Folder {
         let mut from = std::fs::File::open(&path).with_context(unreadable)?;
         write::copy(&mut from, meta.len(), to, unreadable)?;
         Ok(())
-    }
-}
-
-/// The names of everything below `folder` that is no folder itself, links to folders included.
-pub(crate) fn walk(root: &Path, folder: &Path, files: &mut Vec<String>) {
-    let entries = std::fs::read_dir(root.join(folder)).into_iter().flatten();
-    for entry in entries.filter_map(|entry| entry.ok()) {
-        let path = folder.join(entry.file_name());
-        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-            walk(root, &path, files);
-        } else if let Some(path) = path.to_str() {
-            files.push(path.to_owned());
-        }
     }
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use xshell::{Shell, cmd};
 
-use crate::package::REQUIRE;
+use crate::native::REQUIRE;
 
 /// The crate of the command line tool, and its program.
 pub(crate) const PROGRAM: &str = "nccl-ext";

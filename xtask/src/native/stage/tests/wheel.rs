@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::fixture::{assert_names, mark};
-use crate::kind;
+use crate::native::library_kind;
 
 const NAME: &str = "x-1-py3-none-any.whl";
 const EP: &str = "nccl/ep/lib/cu13/libnccl_ep.so";
@@ -157,7 +157,7 @@ fn a_library_that_is_no_elf_file_is_named() {
 #[test]
 fn a_32_bit_library_is_named() {
     let case = Case::new();
-    let mut library = case.bench.library(&kind::M2N, 13);
+    let mut library = case.bench.library(&library_kind::M2N, 13);
     library[4] = 1; // the class, after the magic number
     assert_names(&case.failure_of(M2N, library), &["cu13/libnccl_m2n.so", "64-bit ELF"]);
 }
@@ -165,7 +165,7 @@ fn a_32_bit_library_is_named() {
 #[test]
 fn a_library_cut_short_is_named() {
     let case = Case::new();
-    let mut library = case.bench.library(&kind::M2N, 13);
+    let mut library = case.bench.library(&library_kind::M2N, 13);
     library.truncate(library.len() / 2);
     assert_names(&case.failure_of(M2N, library), &["cu13/libnccl_m2n.so", "damaged"]);
 }
@@ -173,7 +173,7 @@ fn a_library_cut_short_is_named() {
 #[test]
 fn a_library_of_another_abi_is_refused() {
     let case = Case::new();
-    let other = case.bench.compile("libnccl_ep.so.1", kind::EP.functions, &mark(13));
+    let other = case.bench.compile("libnccl_ep.so.1", library_kind::EP.functions, &mark(13));
     let message = case.failure_of(EP, other);
     assert_names(&message, &["libnccl_ep.so`", "SONAME libnccl_ep.so.0", "found libnccl_ep.so.1"]);
 }
@@ -181,15 +181,16 @@ fn a_library_of_another_abi_is_refused() {
 #[test]
 fn a_library_without_a_function_is_refused() {
     let case = Case::new();
-    let old = case.bench.compile(kind::EP.file, &kind::EP.functions[1..], &mark(13));
+    let old =
+        case.bench.compile(library_kind::EP.file, &library_kind::EP.functions[1..], &mark(13));
     let message = case.failure_of(EP, old);
-    assert_names(&message, &["export 1 of the 18", kind::EP.functions[0]]);
+    assert_names(&message, &["export 1 of the 18", library_kind::EP.functions[0]]);
 }
 
 #[test]
 fn a_library_for_another_machine_is_refused() {
     let case = Case::new();
-    let mut library = case.bench.library(&kind::EP, 13);
+    let mut library = case.bench.library(&library_kind::EP, 13);
     library[18] = 8; // the machine's number in an ELF header; 8 is MIPS
     assert_names(&case.failure_of(EP, library), &["libnccl_ep.so", "ELF machine 8", "--arch"]);
 }
@@ -198,7 +199,7 @@ fn a_library_for_another_machine_is_refused() {
 #[test]
 fn a_library_in_the_folder_of_another_major_is_refused() {
     let case = Case::new();
-    let other = case.bench.library(&kind::EP, 12);
+    let other = case.bench.library(&library_kind::EP, 12);
     let message = case.failure_of(EP, other);
     assert_names(&message, &[EP, "built for CUDA 13, found one for CUDA 12", "mixed up"]);
 }
@@ -207,10 +208,10 @@ fn a_library_in_the_folder_of_another_major_is_refused() {
 fn a_library_with_marks_of_two_majors_or_none_is_refused() {
     let case = Case::new();
     let both = mark(12) + "const char more[] = \"Build cuda_13.3.r13.3\";";
-    let both = case.bench.compile(kind::EP.file, kind::EP.functions, &both);
+    let both = case.bench.compile(library_kind::EP.file, library_kind::EP.functions, &both);
     let message = case.failure_of(EP, both);
     assert_names(&message, &[EP, "found marks of CUDA 12 and 13 in one file"]);
-    let none = case.bench.compile(kind::EP.file, kind::EP.functions, "");
+    let none = case.bench.compile(library_kind::EP.file, library_kind::EP.functions, "");
     assert_names(&case.failure_of(EP, none), &[EP, "no mark of a CUDA compiler"]);
 }
 

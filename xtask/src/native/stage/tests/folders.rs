@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 
 use super::*;
 use crate::fixture::assert_names;
-use crate::kind;
+use crate::native::library_kind;
 
 impl Case {
     /// A build with the links that upstream's Makefile makes, below a folder with the license.
@@ -79,7 +79,7 @@ fn a_link_that_leads_nowhere_or_outside_is_named() {
     let case = Case::new();
     let source = case.built(|files| drop(files.remove("lib/libnccl_ep.so.0.2.0")));
     let outside = case.bench.path("outside.so");
-    std::fs::write(&outside, case.bench.library(&kind::EP, 13)).unwrap();
+    std::fs::write(&outside, case.bench.library(&library_kind::EP, 13)).unwrap();
     symlink(&outside, case.bench.path("upstream/build/lib/libnccl_ep.so.0.2.0")).unwrap();
     let message = case.failure(source, &[13]);
     assert_names(&message, &["lib/libnccl_ep.so", "outside"]);

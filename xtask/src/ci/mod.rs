@@ -6,17 +6,14 @@ use std::time::Instant;
 use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
 
-use crate::package::REQUIRE;
-use crate::prefix::{self, Extent};
-use crate::{api_map, codegen, stage};
+use crate::native::{RELEASE, REQUIRE, stage};
+use crate::verify::staged_tree::{self, Extent};
+use crate::{api_map, codegen};
 
 /// Feature sets that the workspace is checked with, each as `--features` takes it. Not
 /// `--all-features`: some features exclude each other.
 const FEATURE_SETS: &[&str] =
     &["", "nccl-ep/serde,nccl-m2n/serde", "nccl-ext-core/cu12", "nccl-ext-core/cu13"];
-
-/// The release whose headers the checked-in bindings are made from.
-pub(crate) const NATIVE: &str = "pypi:0.1.0";
 
 pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
     let start = Instant::now();
@@ -41,9 +38,9 @@ pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
 
     // Before the tests: those of the vendor's libraries need the tree.
     step("cargo xtask verify native");
-    if !prefix::report(&root.join("native"), Extent::Parts).problems.is_empty() {
-        step(&format!("cargo xtask stage-native --from {NATIVE} --with-nccl"));
-        stage::run(&stage::Args::whole(NATIVE)?, sh, root)?;
+    if !staged_tree::report(&root.join("native"), Extent::Parts).problems.is_empty() {
+        step(&format!("cargo xtask stage-native --from {RELEASE} --with-nccl"));
+        stage::run(&stage::Args::whole(RELEASE)?, sh, root)?;
     }
     step("cargo xtask codegen --check");
     codegen::run(&codegen::Args::check(), sh, root)?;

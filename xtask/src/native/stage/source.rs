@@ -6,11 +6,11 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
-use crate::arch::Arch;
-use crate::folder::Folder;
-use crate::origin::Origin;
-use crate::wheel::Wheel;
-use crate::write;
+use super::folder::Folder;
+use super::staged_source::StagedSource;
+use super::wheel::Wheel;
+use crate::files::write;
+use crate::native::arch::Arch;
 
 /// The value of `--from`.
 #[derive(Clone, Debug, PartialEq)]
@@ -44,16 +44,16 @@ impl FromStr for Source {
 
 impl Source {
     /// Opens it, after a download into `dir` where need be.
-    pub(crate) fn open(&self, sh: &Shell, arch: Arch, dir: &Path) -> Result<Origin> {
+    pub(crate) fn open(&self, sh: &Shell, arch: Arch, dir: &Path) -> Result<StagedSource> {
         match self {
-            Self::Wheel(path) => Wheel::open(path).map(Origin::Wheel),
+            Self::Wheel(path) => Wheel::open(path).map(StagedSource::Wheel),
             Self::Pypi(version) => {
                 let dir = dir.join("extensions");
                 let path = download(sh, &format!("nccl-extensions=={version}"), arch, &dir)?;
-                Wheel::open(&path).map(Origin::Wheel)
+                Wheel::open(&path).map(StagedSource::Wheel)
             }
-            Self::Build(path) => Folder::open("build", path).map(Origin::Build),
-            Self::Tree(path) => Folder::open("tree", path).map(Origin::Tree),
+            Self::Build(path) => Folder::open("build", path).map(StagedSource::Build),
+            Self::Tree(path) => Folder::open("tree", path).map(StagedSource::Tree),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-use crate::write;
+use crate::files::write;
 
 const PREFIX: &str = ".staging-";
 const JOURNAL: &str = "journal";

@@ -1,9 +1,9 @@
-//! The three native libraries.
+//! The three native libraries: EP, M2N and NCCL.
 
 use crate::functions;
 
 /// How a library lies in a staged tree and in the vendor's wheels, and what a good copy is.
-pub(crate) struct Kind {
+pub(crate) struct LibraryKind {
     /// Folder in the staged tree.
     pub(crate) folder: &'static str,
     /// Folder in the wheel.
@@ -20,7 +20,7 @@ pub(crate) struct Kind {
     pub(crate) functions: &'static [&'static str],
 }
 
-pub(crate) const EP: Kind = Kind {
+pub(crate) const EP: LibraryKind = LibraryKind {
     folder: "ep",
     wheel_folder: "nccl/ep",
     file: "libnccl_ep.so.0",
@@ -31,7 +31,7 @@ pub(crate) const EP: Kind = Kind {
     functions: functions::EP,
 };
 
-pub(crate) const M2N: Kind = Kind {
+pub(crate) const M2N: LibraryKind = LibraryKind {
     folder: "m2n",
     wheel_folder: "nccl/m2n",
     file: "libnccl_m2n.so",
@@ -42,7 +42,7 @@ pub(crate) const M2N: Kind = Kind {
     functions: functions::M2N,
 };
 
-pub(crate) const NCCL: Kind = Kind {
+pub(crate) const NCCL: LibraryKind = LibraryKind {
     folder: "nccl",
     wheel_folder: "nvidia/nccl",
     file: "libnccl.so.2",
@@ -53,7 +53,7 @@ pub(crate) const NCCL: Kind = Kind {
     functions: functions::NCCL,
 };
 
-impl Kind {
+impl LibraryKind {
     /// The kind whose folder a path of a staged tree begins with.
     pub(crate) fn of_path(path: &str) -> Option<&'static Self> {
         let folder = path.split('/').next()?;

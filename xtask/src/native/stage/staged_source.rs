@@ -5,12 +5,12 @@ use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
 
-use crate::elf;
-use crate::folder::Folder;
-use crate::kind::{self, Kind};
-use crate::wheel::Wheel;
+use super::folder::Folder;
+use super::wheel::Wheel;
+use crate::native::elf;
+use crate::native::library_kind::{self, LibraryKind};
 
-pub(crate) enum Origin {
+pub(crate) enum StagedSource {
     Wheel(Wheel),
     /// `lib/` with versioned names and links to them, `include/`; one CUDA major.
     Build(Folder),
@@ -18,7 +18,7 @@ pub(crate) enum Origin {
     Tree(Folder),
 }
 
-impl Origin {
+impl StagedSource {
     /// How messages and the manifest name it.
     pub(crate) fn name(&self) -> &str {
         match self {
@@ -43,7 +43,7 @@ impl Origin {
 
     /// Where a library's headers are: starts of names, each with what replaces it below the staged
     /// `include/`.
-    pub(crate) fn headers(&self, kind: &Kind) -> Vec<(String, String)> {
+    pub(crate) fn headers(&self, kind: &LibraryKind) -> Vec<(String, String)> {
         match self {
             Self::Wheel(_) => vec![(format!("{}/include/", kind.wheel_folder), String::new())],
             Self::Tree(_) => vec![(format!("{}/include/", kind.folder), String::new())],
@@ -51,7 +51,7 @@ impl Origin {
             Self::Build(_) => {
                 let stem = kind.header.strip_suffix(".h").unwrap_or(kind.header);
                 let mut starts = vec![kind.header.to_owned(), format!("{stem}/")];
-                if kind.folder == kind::NCCL.folder {
+                if kind.folder == library_kind::NCCL.folder {
                     starts.extend(["nccl_device.h", "nccl_device/"].map(str::to_owned));
                 }
                 starts.into_iter().map(|start| (format!("include/{start}"), start)).collect()
@@ -60,7 +60,7 @@ impl Origin {
     }
 
     /// The folder of a library that is built for a CUDA major.
-    pub(crate) fn library_folder(&self, kind: &Kind, major: u32) -> String {
+    pub(crate) fn library_folder(&self, kind: &LibraryKind, major: u32) -> String {
         let majors = kind.major_folder(major);
         match self {
             Self::Wheel(_) => format!("{}/lib/{majors}", kind.wheel_folder),
@@ -70,7 +70,7 @@ impl Origin {
     }
 
     /// Where the licenses of a library are.
-    pub(crate) fn licenses(&self, kind: Option<&Kind>) -> Result<String> {
+    pub(crate) fn licenses(&self, kind: Option<&LibraryKind>) -> Result<String> {
         Ok(match (self, kind) {
             (Self::Wheel(wheel), _) => wheel.dist_info()? + "licenses/",
             (Self::Tree(_), Some(kind)) => format!("{}/licenses/", kind.folder),
@@ -81,7 +81,7 @@ impl Origin {
 
     /// The one file of a library in the folder `from`. Sources differ in the version suffix of its
     /// name, so the start of the name finds it; its SONAME names it in the staged tree.
-    pub(crate) fn library(&self, kind: &Kind, from: &str) -> Result<String> {
+    pub(crate) fn library(&self, kind: &LibraryKind, from: &str) -> Result<String> {
         let stem = kind.file.split_inclusive(".so").next().unwrap_or(kind.file);
         let start = format!("{from}{stem}");
         let found = self.files_below(&start);
@@ -114,7 +114,7 @@ impl Origin {
     }
 
     /// Every library of a kind that is there, for messages.
-    fn all(&self, kind: &Kind) -> Vec<String> {
+    fn all(&self, kind: &LibraryKind) -> Vec<String> {
         let folder = match self {
             Self::Wheel(_) => format!("{}/lib/", kind.wheel_folder),
             Self::Tree(_) => format!("{}/lib/", kind.folder),
@@ -138,12 +138,12 @@ impl Origin {
                     "{}: has no ep/lib/cuNN/{}, so it is no staged tree; for a build of the \
                      upstream repository pass --from build:DIR",
                     self.name(),
-                    kind::EP.file
+                    library_kind::EP.file
                 );
                 Ok(majors.into_iter().collect())
             }
             Self::Build(folder) => {
-                let file = self.library(&kind::EP, "lib/")?;
+                let file = self.library(&library_kind::EP, "lib/")?;
                 let shown = format!("{}: `{file}`", folder.name);
                 let library = elf::Library::read(&folder.path().join(&file), &shown)?;
                 Ok(library.cuda_majors.into_iter().collect())
