@@ -79,12 +79,6 @@ mod rules;
 mod step;
 mod tensor;
 
-#[cfg(test)]
-extern crate self as nccl_ep;
-#[cfg(test)]
-#[path = "../tests/stub/mod.rs"]
-mod stub;
-
 pub use allocator::DeviceAllocator;
 pub use args::{CombineInputs, CombineOutputs, DispatchInputs, DispatchOutputs, LayoutInfo};
 pub use config::{CombineConfig, DispatchConfig, GroupConfig, HandleConfig};

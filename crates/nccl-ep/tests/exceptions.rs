@@ -4,8 +4,6 @@
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 
-mod stub;
-
 use std::error::Error as _;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -15,6 +13,7 @@ use nccl_ep::{
     Error, Group, GroupConfig, Handle, HandleConfig, Layout, MemorySpace, Stream, Tensor, TopK,
 };
 use nccl_ep_sys::EpApi;
+use nccl_ext_test::stub::ep as stub;
 
 const SOURCE: &str = r#"
 #include <stdexcept>

@@ -5,8 +5,6 @@
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod stub;
-
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -14,6 +12,7 @@ use std::process::Command;
 
 use nccl_ep::{Group, GroupConfig, MemorySpace};
 use nccl_ext_core::jit::JitRoots;
+use nccl_ext_test::stub::ep as stub;
 
 const TREE: &str = "NCCL_EXT_TEST_TREE";
 

@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod cpu;
-mod stub;
 
 use std::time::{Duration, Instant};
 
@@ -13,6 +12,7 @@ use nccl_ep::{
     MemorySpace, Presence, Result, Scope, Tensor, TopK, bf16,
 };
 use nccl_ext_cpu::{CpuConfig, RankFailure, run_ranks};
+use nccl_ext_test::stub::ep as stub;
 
 type Outcome<T> = Result<T, RankFailure<Error>>;
 

@@ -1,44 +1,16 @@
 //! Update, dispatch and combine allocate nothing: a counting allocator over stub tables.
 
-mod stub;
-
-use std::alloc::{GlobalAlloc, Layout as Memory, System};
-use std::cell::Cell;
-
 use nccl_ep::{
     Algorithm, CombineConfig, CombineInputs, CombineOutputs, DispatchConfig, DispatchInputs,
     DispatchOutputs, Group, GroupConfig, HandleConfig, Layout, LayoutInfo, Stream, Tensor,
     TensorMut, TopK, bf16,
 };
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: the system allocator does the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Memory) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Memory) {
-        // SAFETY: the caller's contract.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
+use nccl_ext_test::allocations::{CountingAllocator, allocations};
+use nccl_ext_test::stub::ep as stub;
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn allocations<T>(call: impl FnOnce() -> T) -> (usize, T) {
-    let before = ALLOCATIONS.get();
-    let result = call();
-    (ALLOCATIONS.get() - before, result)
-}
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 #[test]
 fn the_counter_counts() {

@@ -79,12 +79,6 @@ mod shape;
 mod sharding;
 mod window;
 
-#[cfg(test)]
-extern crate self as nccl_m2n;
-#[cfg(test)]
-#[path = "../tests/stub/mod.rs"]
-mod stub;
-
 pub use buckets::Buckets;
 pub use config::{Agreement, Config};
 pub use dist_tensor::{DistTensor, DistTensorMut};

@@ -2,11 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
-mod stub;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nccl_ext_core::raw::ncclResult_t;
+use nccl_ext_test::stub::m2n as stub;
 use nccl_m2n::Placement::{Replicate, Shard};
 use nccl_m2n::{
     Agreement, Buffer, Comm, Config, DataType, DistTensor, DistTensorMut, Error, Layout,

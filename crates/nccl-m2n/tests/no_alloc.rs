@@ -2,45 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test")]
 
-mod stub;
-
-use std::alloc::{GlobalAlloc, Layout as Memory, System};
-use std::cell::Cell;
 use std::time::Instant;
 
+use nccl_ext_test::allocations::{CountingAllocator, allocations};
+use nccl_ext_test::stub::m2n as stub;
 use nccl_m2n::{
     Agreement, Buffer, Config, DataType, DistTensor, DistTensorMut, Layout, MemorySpace, Mesh,
     Placement, Runtime, Stream, Window,
 };
 
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: the system allocator does the work.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Memory) -> *mut u8 {
-        let _ = ALLOCATIONS.try_with(|count| count.set(count.get() + 1));
-        // SAFETY: the caller's contract.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, ptr: *mut u8, layout: Memory) {
-        // SAFETY: the caller's contract.
-        unsafe { System.dealloc(ptr, layout) }
-    }
-}
-
 #[global_allocator]
-static COUNTING: Counting = Counting;
-
-fn allocations<T>(call: impl FnOnce() -> T) -> (usize, T) {
-    let before = ALLOCATIONS.get();
-    let result = call();
-    (ALLOCATIONS.get() - before, result)
-}
+static ALLOCATOR: CountingAllocator = CountingAllocator;
 
 /// A [4096, 4096] matrix from rows on four ranks to columns on two.
 fn layouts() -> (Layout, Layout) {

@@ -5,8 +5,8 @@ use nccl_ext_core::raw::ncclResult_t;
 
 use super::{RuleInfo, call, config, group, layout, local, mesh};
 use crate::Placement::{Replicate, Shard};
-use crate::stub;
 use crate::*;
+use nccl_ext_test::stub::m2n as stub;
 
 const STREAM: Stream<'static> = Stream::DEFAULT;
 

@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::rules::group::Environment;
-use crate::stub;
 use crate::{Group, OverflowPolicy, ZeroCopyMode};
+use nccl_ext_test::stub::ep as stub;
 
 /// The calls on a communicator and the plan without one refuse with the same words.
 #[test]

@@ -9,8 +9,8 @@ use super::group::Environment;
 use super::tensors::{Call, Dim, Extent, Need, Sizes, Slot, TABLE, TensorRule};
 use super::{RuleInfo, call, data, group, handle, import, mask};
 use crate::geometry::EmMode;
-use crate::stub;
 use crate::{DispatchQuantizationRecipe as Recipe, *};
+use nccl_ext_test::stub::ep as stub;
 
 mod calls;
 mod tensors;

@@ -1,0 +1,20 @@
+//! Backends made of stub tables: every call succeeds, does nothing, and is recorded for the calling
+//! thread. With them a test sees what reaches the native libraries, and what does not.
+
+mod calls;
+mod driver;
+pub mod ep;
+pub mod m2n;
+mod nccl;
+
+pub use calls::{fail_next, take_calls};
+pub use driver::set_capturing;
+pub use nccl::{Peers, comm_on, set_domain, set_network, set_peers};
+
+use nccl_ext_core::backend::BackendBuilder;
+use nccl_ext_core::{Backend, MemorySpace};
+
+/// NCCL and the driver, whose tensors live in `memory`.
+fn builder(memory: MemorySpace) -> BackendBuilder {
+    Backend::builder("stub", memory).nccl(nccl::TABLE).driver(driver::TABLE)
+}
