@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use nccl_ep_sys::ncclEpHandle_t;
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::{DataType, DeviceBufferMut, Error, Result, Scope, Stream};
+use nccl_ext_core::{Error, Result, Scope, Stream};
 
 use super::info::InfoDescriptors;
 use super::{Handle, HandleMemory};
@@ -14,9 +14,8 @@ use crate::config::HandleConfig;
 use crate::enums::{Algorithm, Layout, TopK, Validation};
 use crate::group::{Group, Inner};
 use crate::mode::Mode;
-use crate::rules::handle::HANDLE_MEM_ALIGNMENT;
 use crate::step::{Indices, Step};
-use crate::tensor::{Descriptor, Shape, Tensor, View};
+use crate::tensor::{Descriptor, Tensor};
 
 impl Group {
     /// Makes a handle without routing. `memory` is the caller's, of at least
@@ -173,28 +172,6 @@ impl Group {
             ids,
             memory,
         }
-    }
-
-    pub(super) fn check_memory(
-        &self,
-        memory: &mut dyn DeviceBufferMut,
-        needed: usize,
-    ) -> Result<View> {
-        let mut buffer = memory.raw_mut();
-        self.inner.comm.check_memory("handle_mem", &buffer)?;
-        let aligned = (buffer.ptr as usize).is_multiple_of(HANDLE_MEM_ALIGNMENT);
-        if buffer.ptr.is_null() || buffer.bytes < needed || !aligned {
-            return Err(Error::Invalid {
-                argument: "handle_mem",
-                rule: "handle memory has the queried size and an alignment of 256 bytes",
-                expected: format!("{needed} bytes at a multiple of {HANDLE_MEM_ALIGNMENT}"),
-                found: format!("{} bytes at {:p}", buffer.bytes, buffer.ptr),
-                scope: Scope::Local,
-            });
-        }
-        buffer.data_type = DataType::Uint8;
-        let shape = Shape::new(&[buffer.bytes]).unwrap_or_default();
-        Ok(View { buffer, shape })
     }
 }
 

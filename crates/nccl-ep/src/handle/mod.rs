@@ -2,6 +2,7 @@
 
 mod create;
 mod info;
+mod memory;
 mod state;
 mod update;
 
@@ -9,18 +10,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use nccl_ep_sys::ncclEpHandle_t;
-use nccl_ext_core::{DeviceBufferMut, Result};
+use nccl_ext_core::Result;
 
 pub(crate) use info::InfoDescriptors;
+pub use memory::HandleMemory;
 pub use state::{HandleSnapshot, HandleState};
 
 use crate::config::HandleConfig;
 use crate::enums::Layout;
 use crate::group::Inner;
 use crate::mode::Mode;
-
-/// Memory for a handle that the caller gives: bytes, aligned to 256.
-pub type HandleMemory = Box<dyn DeviceBufferMut + Send + Sync>;
 
 /// Routing state of a group, for one layout and top-k.
 ///

@@ -1,0 +1,162 @@
+//! Groups: the ranks that exchange tokens, and what they share.
+
+mod create;
+mod destroy;
+mod round;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use nccl_ep_sys::{EpApi, ncclEpGroup_t};
+use nccl_ext_core::guard::Foreign;
+use nccl_ext_core::raw::ncclResult_t;
+use nccl_ext_core::{Comm, Error, Result, Scope};
+
+pub(crate) use self::round::Round;
+use crate::allocator::Hooks;
+use crate::enums::{Algorithm, Validation};
+use crate::geometry::Geometry;
+
+/// Why a group cannot be used any more.
+#[derive(Debug)]
+enum Lost {
+    /// An error that only this rank knew left it behind its peers.
+    Diverged(Arc<Error>),
+    /// A C++ exception left the library's objects in an unknown state.
+    Poisoned(Arc<Error>),
+}
+
+/// What a group and its handles share.
+pub(crate) struct Inner {
+    pub(crate) comm: Comm,
+    pub(crate) api: &'static EpApi,
+    pub(crate) raw: ncclEpGroup_t,
+    pub(crate) geometry: Geometry,
+    pub(crate) validation: Validation,
+    /// Whether it has a mask of active ranks.
+    pub(crate) mask: bool,
+    /// What ended this group's usefulness, if something did.
+    lost: OnceLock<Lost>,
+    /// The handle whose LL round is open; 0 for none.
+    open_round: AtomicUsize,
+    next_handle: AtomicUsize,
+    pub(crate) had_handle: AtomicBool,
+    /// Its address is the library's.
+    allocator: Option<Hooks>,
+    destroyed: bool,
+}
+
+// SAFETY: the library's group is not tied to a thread; every native call on it holds the
+// communicator's lock, since the library has none of its own (EP 4.11).
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+impl Inner {
+    /// Refuses calls once this rank is out of step.
+    pub(crate) fn in_step(&self) -> Result<()> {
+        match self.lost.get() {
+            None => Ok(()),
+            Some(Lost::Diverged(cause)) => Err(Error::Diverged { cause: Arc::clone(cause) }),
+            Some(Lost::Poisoned(cause)) => Err(Error::Poisoned { cause: Arc::clone(cause) }),
+        }
+    }
+
+    /// Makes a native call through the guard and turns what comes back into the best error, on the
+    /// call's thread. A C++ exception poisons the group.
+    ///
+    /// # Safety
+    /// As for the call.
+    pub(crate) unsafe fn call<F>(
+        &self,
+        name: &'static str,
+        function: F,
+        arguments: F::Arguments,
+    ) -> Result<()>
+    where
+        F: Foreign<Output = ncclResult_t>,
+    {
+        // SAFETY: this function's contract; the communicator lives as long as this share of it.
+        let result = unsafe { self.comm.call(name, function, arguments) };
+        if let Err(error @ Error::Exception { .. }) = &result
+            && self.lost.set(Lost::Poisoned(Arc::new(error.clone()))).is_ok()
+        {
+            self.comm.fail(error);
+        }
+        result
+    }
+
+    /// Passes on the result of this rank's part in a collective. An error that only this rank
+    /// knows means that its peers wait in vain: the group is lost and they are told, where the
+    /// backend can.
+    pub(crate) fn collective<T>(&self, result: Result<T>) -> Result<T> {
+        if let Err(error) = &result {
+            let alone = matches!(
+                error,
+                Error::Invalid { scope: Scope::Local, .. }
+                    | Error::Native { .. }
+                    | Error::Driver { .. }
+            );
+            if alone && self.lost.set(Lost::Diverged(Arc::new(error.clone()))).is_ok() {
+                self.comm.fail(error);
+            }
+        }
+        result
+    }
+
+    /// Whether making a handle may grow low latency's buffer, which takes every rank (EP 3.4).
+    pub(crate) fn grows_with_handles(&self) -> bool {
+        self.geometry.algorithm == Algorithm::LowLatency && self.geometry.rdma_buffer == 0
+    }
+
+    /// Whether a handle was ever made.
+    pub(crate) fn had_handle(&self) -> bool {
+        self.had_handle.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn new_handle_id(&self) -> usize {
+        self.next_handle.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Ranks that dispatch tokens to each other's experts.
+///
+/// End it with [`destroy`](Self::destroy) on every rank. A drop cannot talk to the peers: it leaks
+/// the native group and marks the communicator for abort.
+#[doc(alias = "ncclEpGroup_t")]
+pub struct Group {
+    pub(crate) inner: Arc<Inner>,
+}
+
+impl Group {
+    /// The communicator.
+    #[must_use]
+    pub fn comm(&self) -> &Comm {
+        &self.inner.comm
+    }
+
+    /// Experts of each rank.
+    #[must_use]
+    pub fn local_experts(&self) -> usize {
+        self.inner.geometry.local_experts as usize
+    }
+
+    /// Which rank owns which expert.
+    #[must_use]
+    pub fn placement(&self) -> crate::Placement {
+        let geometry = &self.inner.geometry;
+        crate::Placement::blocks(geometry.local_experts as usize, geometry.ranks as usize)
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group")
+            .field("comm", &self.inner.comm)
+            .field("algorithm", &self.inner.geometry.algorithm)
+            .field("experts", &self.inner.geometry.experts)
+            .field("lost", &self.inner.lost.get())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,80 @@
+//! Memory for a handle: how much it needs, and what the caller gives.
+
+use nccl_ext_core::binding::BindingStruct;
+use nccl_ext_core::{DataType, DeviceBufferMut, Error, Result, Scope};
+
+use crate::config::HandleConfig;
+use crate::enums::{Layout, TopK};
+use crate::group::Group;
+use crate::mode::Mode;
+use crate::rules::handle::{self, HANDLE_MEM_ALIGNMENT};
+use crate::tensor::{Shape, View};
+
+/// Memory for a handle that the caller gives: bytes, aligned to 256.
+pub type HandleMemory = Box<dyn DeviceBufferMut + Send + Sync>;
+
+impl Group {
+    /// Bytes of memory that a handle needs, for [`init_handle`](Self::init_handle) with memory of
+    /// the caller's. Local.
+    ///
+    /// # Errors
+    /// As [`init_handle`](Self::init_handle).
+    #[doc(alias = "ncclEpHandleMemSize")]
+    pub fn handle_mem_size(
+        &self,
+        layout: Layout,
+        config: &HandleConfig,
+        topk: TopK,
+    ) -> Result<usize> {
+        let inner = &self.inner;
+        inner.in_step()?;
+        let (_, topk) = self.checked(layout, config, topk)?;
+        let raw_config = config.to_raw();
+        let mut size = 0;
+        let _device = inner.comm.activate()?;
+        let _calls = inner.comm.lock();
+        // SAFETY: the group lives, `size` and the configuration outlive the call, `topk` is
+        // positive.
+        unsafe {
+            inner.call(
+                "ncclEpHandleMemSize",
+                inner.api.ncclEpHandleMemSize,
+                (inner.raw, layout.into(), &raw const raw_config, &raw mut size, topk),
+            )?;
+        }
+        Ok(size)
+    }
+
+    /// Resolves and checks what every way to make a handle has in common.
+    pub(crate) fn checked(
+        &self,
+        layout: Layout,
+        config: &HandleConfig,
+        topk: TopK,
+    ) -> Result<(Mode, i32)> {
+        let (mode, topk) = handle::checked(&self.inner.geometry, layout, config, topk)?;
+        Ok((mode, i32::try_from(topk).unwrap_or(i32::MAX)))
+    }
+
+    pub(super) fn check_memory(
+        &self,
+        memory: &mut dyn DeviceBufferMut,
+        needed: usize,
+    ) -> Result<View> {
+        let mut buffer = memory.raw_mut();
+        self.inner.comm.check_memory("handle_mem", &buffer)?;
+        let aligned = (buffer.ptr as usize).is_multiple_of(HANDLE_MEM_ALIGNMENT);
+        if buffer.ptr.is_null() || buffer.bytes < needed || !aligned {
+            return Err(Error::Invalid {
+                argument: "handle_mem",
+                rule: "handle memory has the queried size and an alignment of 256 bytes",
+                expected: format!("{needed} bytes at a multiple of {HANDLE_MEM_ALIGNMENT}"),
+                found: format!("{} bytes at {:p}", buffer.bytes, buffer.ptr),
+                scope: Scope::Local,
+            });
+        }
+        buffer.data_type = DataType::Uint8;
+        let shape = Shape::new(&[buffer.bytes]).unwrap_or_default();
+        Ok(View { buffer, shape })
+    }
+}
