@@ -8,6 +8,7 @@ mod files;
 #[cfg(test)]
 mod fixture;
 mod functions;
+mod modules;
 mod native;
 mod package;
 mod verify;
@@ -26,6 +27,8 @@ enum Task {
     Codegen(codegen::Args),
     /// Write the page that maps every C item to its Rust counterpart.
     ApiMap(api_map::Args),
+    /// List circles among the modules of every crate.
+    Modules(modules::Args),
     /// Run every check that a change must pass.
     Ci,
     /// Lay out the vendor's libraries and headers in one folder.
@@ -54,6 +57,7 @@ fn run(task: Task) -> Result<()> {
     match task {
         Task::Codegen(args) => codegen::run(&args, &sh, &root),
         Task::ApiMap(args) => api_map::run(&args, &root),
+        Task::Modules(args) => modules::run(&args, &root),
         Task::Ci => ci::run(&sh, &root),
         Task::StageNative(args) => native::stage::run(&args, &sh, &root),
         Task::Package(args) => package::run(&args, &sh, &root),

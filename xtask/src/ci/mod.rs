@@ -8,7 +8,7 @@ use xshell::{Shell, cmd};
 
 use crate::native::{RELEASE, REQUIRE, stage};
 use crate::verify::staged_tree::{self, Extent};
-use crate::{api_map, codegen};
+use crate::{api_map, codegen, modules};
 
 /// Feature sets that the workspace is checked with, each as `--features` takes it. Not
 /// `--all-features`: some features exclude each other.
@@ -35,6 +35,9 @@ pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
 
     step("cargo xtask api-map --check");
     api_map::run(&api_map::Args::check(), root)?;
+
+    step("cargo xtask modules --check");
+    modules::run(&modules::Args::check(), root)?;
 
     // Before the tests: those of the vendor's libraries need the tree.
     step("cargo xtask verify native");
