@@ -3,7 +3,8 @@
 //! The library compares hardly anything between ranks: a group whose ranks were configured
 //! differently corrupts memory or hangs (EP 2.1).
 
-use nccl_ext_core::{Buffer, Comm, Error, Result, Scope, Stream};
+use nccl_ext_core::rules::{RuleInfo, Violation};
+use nccl_ext_core::{Buffer, Comm, Result, Scope, Stream};
 
 use crate::rules::group::{Facts, strtoul};
 
@@ -56,13 +57,11 @@ pub(crate) fn on_configuration(comm: &Comm, facts: &Facts<'_>, compiles: bool) -
     for (rank, values) in (1..).zip(others.chunks_exact(FIELDS)) {
         for ((name, _), (expected, found)) in own.iter().zip(first.iter().zip(values)) {
             if expected != found {
-                return Err(Error::Invalid {
-                    argument: name,
-                    rule: "every rank gives the group the same configuration and environment",
-                    expected: format!("{expected}, as rank 0 has"),
-                    found: format!("{found} on rank {rank}"),
-                    scope: Scope::Uniform,
-                });
+                let rule = "every rank gives the group the same configuration and environment";
+                let info = RuleInfo::new("group.same", "any field", rule, "EP 2.1", Scope::Uniform);
+                let expected = format!("{expected}, as rank 0 has");
+                let violation = Violation::new(expected, format!("{found} on rank {rank}"));
+                return Err(info.broken(violation.of(name)));
             }
         }
     }

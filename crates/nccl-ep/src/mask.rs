@@ -1,6 +1,7 @@
 //! The mask of active ranks of a low-latency group, and its error flag (EP 6.2).
 
-use nccl_ext_core::{DataType, DeviceBufferMut, Error, Result, Scope, Stream};
+use nccl_ext_core::rules::{RuleInfo, Violation};
+use nccl_ext_core::{DataType, DeviceBufferMut, Result, Scope, Stream};
 
 use crate::group::{Group, Inner};
 use crate::rules;
@@ -24,13 +25,11 @@ impl Group {
         inner.comm.check_memory("mask_status", &mask)?;
         let entries = mask.bytes / mask.data_type.size();
         if mask.data_type != DataType::Int32 || entries as u64 != inner.geometry.ranks {
-            return Err(Error::Invalid {
-                argument: "mask_status",
-                rule: "the mask has one int32 a rank",
-                expected: format!("[{}] of int32", inner.geometry.ranks),
-                found: format!("[{entries}] of {}", mask.data_type),
-                scope: Scope::Local,
-            });
+            let rule = "the mask has one int32 a rank";
+            let info = RuleInfo::new("mask.status", "mask_status", rule, "EP 6.2", Scope::Local);
+            let expected = format!("[{}] of int32", inner.geometry.ranks);
+            let found = format!("[{entries}] of {}", mask.data_type);
+            return Err(info.broken(Violation::new(expected, found)));
         }
         self.check_mask(entries, true)?;
         let _device = inner.comm.activate()?;
@@ -58,13 +57,10 @@ impl Group {
         inner.in_step()?;
         self.check_mask(active.len(), true)?;
         if stream.is_capturing(&inner.comm)? {
-            return Err(Error::Invalid {
-                argument: "stream",
-                rule: "a graph would copy from memory that is gone when it is replayed",
-                expected: "a stream that is not being captured".into(),
-                found: "a capturing stream".into(),
-                scope: Scope::Local,
-            });
+            let rule = "a graph would copy from memory that is gone when it is replayed";
+            let info = RuleInfo::new("mask.capture", "stream", rule, "EP 6.2", Scope::Local);
+            let expected = "a stream that is not being captured";
+            return Err(info.broken(Violation::new(expected, "a capturing stream")));
         }
         let mask: Vec<i32> = active.iter().map(|active| i32::from(*active)).collect();
         let updated = {

@@ -1,6 +1,7 @@
 //! Received expert ids, typed.
 
-use nccl_ext_core::{Error, Result, Scope};
+use nccl_ext_core::rules::{RuleInfo, Violation};
+use nccl_ext_core::{Result, Scope};
 
 use crate::enums::ExpertIdKind;
 use crate::experts::{GlobalExpert, LocalExpert, Placement};
@@ -33,7 +34,7 @@ impl<'a, I: Copy + Into<i64>> ReceivedExperts<'a, I> {
     /// dispatch was given; `rows` is what was counted.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when there are fewer ids than `rows` and `topk` say.
+    /// [`Error::Invalid`](crate::Error::Invalid) when there are fewer ids than `rows` and `topk` say.
     pub fn new(
         ids: &'a [I],
         topk: usize,
@@ -43,13 +44,10 @@ impl<'a, I: Copy + Into<i64>> ReceivedExperts<'a, I> {
         kind: ExpertIdKind,
     ) -> Result<Self> {
         if rows.checked_mul(topk).is_none_or(|needed| needed > ids.len()) {
-            return Err(Error::Invalid {
-                argument: "ids",
-                rule: "received ids hold the rows that were counted",
-                expected: format!("{rows} x {topk} ids"),
-                found: ids.len().to_string(),
-                scope: Scope::Local,
-            });
+            let rule = "received ids hold the rows that were counted";
+            let info = RuleInfo::new("received.ids", "ids", rule, "EP 4.7", Scope::Local);
+            let expected = format!("{rows} x {topk} ids");
+            return Err(info.broken(Violation::new(expected, ids.len())));
         }
         let global = kind == ExpertIdKind::Global;
         Ok(Self { ids, topk, rows, rank, placement, global })

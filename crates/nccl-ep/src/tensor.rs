@@ -5,8 +5,9 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use nccl_ep_sys::{VersionedStruct, ncclEpTensor_t};
+use nccl_ext_core::rules::{RuleInfo, Violation};
 use nccl_ext_core::{
-    Backend, DataType, DeviceBuffer, DeviceBufferMut, Error, MemorySpace, RawBuffer, Result, Scope,
+    Backend, DataType, DeviceBuffer, DeviceBufferMut, MemorySpace, RawBuffer, Result, Scope,
 };
 
 /// Most dimensions a tensor here has.
@@ -58,24 +59,22 @@ pub(crate) struct View {
 
 impl View {
     fn new(buffer: RawBuffer, extents: &[usize]) -> Result<Self> {
-        let invalid = |rule, expected: String| Error::Invalid {
-            argument: "shape",
-            rule,
-            expected,
-            found: format!("{extents:?} of {}", buffer.data_type),
-            scope: Scope::Local,
+        let invalid = |name, rule, expected: String| {
+            let info = RuleInfo::new(name, "shape", rule, "EP 1.4", Scope::Local);
+            info.broken(Violation::new(expected, format!("{extents:?} of {}", buffer.data_type)))
         };
         let shape = Shape::new(extents).filter(|_| !extents.is_empty()).ok_or_else(|| {
-            invalid("a tensor has one to four dimensions", format!("1 to {MAX_DIMS} extents"))
+            let rule = "a tensor has one to four dimensions";
+            invalid("tensor.dimensions", rule, format!("1 to {MAX_DIMS} extents"))
         })?;
         let bytes = shape.elements().and_then(|n| n.checked_mul(buffer.data_type.size()));
         if bytes.is_none_or(|bytes| bytes > buffer.bytes) {
             let rule = "a tensor lies inside its buffer";
-            return Err(invalid(rule, format!("at most {} bytes", buffer.bytes)));
+            return Err(invalid("tensor.inside", rule, format!("at most {} bytes", buffer.bytes)));
         }
         if buffer.ptr.is_null() && bytes != Some(0) {
             let rule = "a tensor with elements has memory";
-            return Err(invalid(rule, "a pointer that is not NULL".into()));
+            return Err(invalid("tensor.memory", rule, "a pointer that is not NULL".into()));
         }
         Ok(Self { buffer, shape })
     }
@@ -86,13 +85,11 @@ impl View {
 
     fn reinterpret(&mut self, data_type: DataType) -> Result<()> {
         if data_type.size() != self.buffer.data_type.size() {
-            return Err(Error::Invalid {
-                argument: "data_type",
-                rule: "a tensor's bytes are read as a type of the same size",
-                expected: format!("a type of {} bytes", self.buffer.data_type.size()),
-                found: format!("{data_type} of {}", data_type.size()),
-                scope: Scope::Local,
-            });
+            let rule = "a tensor's bytes are read as a type of the same size";
+            let info = RuleInfo::new("tensor.data-type", "data_type", rule, "EP 1.4", Scope::Local);
+            let expected = format!("a type of {} bytes", self.buffer.data_type.size());
+            let found = format!("{data_type} of {}", data_type.size());
+            return Err(info.broken(Violation::new(expected, found)));
         }
         self.buffer.data_type = data_type;
         Ok(())
@@ -132,7 +129,7 @@ impl<'a> Tensor<'a> {
     /// The front of `buffer` as a row-major tensor of this shape and the buffer's element type.
     ///
     /// # Errors
-    /// [`Error::Invalid`] without dimensions, with more than [`MAX_DIMS`], or when the shape does
+    /// [`Error::Invalid`](crate::Error::Invalid) without dimensions, with more than [`MAX_DIMS`], or when the shape does
     /// not fit the buffer.
     pub fn new<B: DeviceBuffer + ?Sized>(buffer: &'a B, shape: &[usize]) -> Result<Self> {
         View::new(buffer.raw(), shape).map(|view| Self { view, buffer: PhantomData })
@@ -171,7 +168,7 @@ impl<'a> Tensor<'a> {
     /// The same bytes as another type of the same size: fp8 or packed fp4 in a buffer of bytes.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the sizes differ.
+    /// [`Error::Invalid`](crate::Error::Invalid) when the sizes differ.
     pub fn with_data_type(mut self, data_type: DataType) -> Result<Self> {
         self.view.reinterpret(data_type)?;
         Ok(self)

@@ -9,7 +9,9 @@ use crate::backend::{Backend, MemorySpace};
 use crate::comm::Comm;
 use crate::data_type::{DataType, Element};
 use crate::driver;
-use crate::error::{Error, Result, Scope};
+use crate::error::{Error, Result};
+use crate::rules;
+use crate::rules::buffer::{COPY, CopyFacts, SIZE, SizeFacts};
 use crate::stream::Stream;
 
 /// A buffer as the layers below see it.
@@ -123,13 +125,9 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// [`Error::Invalid`] when the size overflows, [`Error::Native`] when there is no memory.
     pub fn zeroed(comm: &Comm, len: usize) -> Result<Self> {
-        let bytes = len.checked_mul(size_of::<T>()).ok_or_else(|| Error::Invalid {
-            argument: "len",
-            rule: "a buffer's size fits the address space",
-            expected: format!("at most {} elements", usize::MAX / size_of::<T>()),
-            found: len.to_string(),
-            scope: Scope::Local,
-        })?;
+        let size = SizeFacts { len, element: size_of::<T>() };
+        rules::check(SIZE, |broken| broken(&size))?;
+        let bytes = size.bytes().unwrap_or(0); // never, after the check
         let backend = comm.backend();
         let _device = comm.activate()?;
         let mut ptr = core::ptr::null_mut();
@@ -283,19 +281,9 @@ impl<T: Element> Buffer<T> {
 
     /// The address of element `offset`, from which on `count` elements lie in the buffer.
     fn range(&self, offset: usize, count: usize) -> Result<u64> {
-        if offset.checked_add(count).is_some_and(|end| end <= self.len) {
-            return Ok(self.ptr.as_ptr() as u64 + (offset * size_of::<T>()) as u64);
-        }
-        Err(Error::Invalid {
-            argument: "data",
-            rule: "a copy stays inside the buffer",
-            expected: format!("at most {} elements", self.len.saturating_sub(offset)),
-            found: match offset {
-                0 => count.to_string(),
-                _ => format!("{count} from element {offset} of {} on", self.len),
-            },
-            scope: Scope::Local,
-        })
+        let facts = CopyFacts { offset, count, len: self.len };
+        rules::check(COPY, |broken| broken(&facts))?;
+        Ok(self.ptr.as_ptr() as u64 + (offset * size_of::<T>()) as u64)
     }
 }
 

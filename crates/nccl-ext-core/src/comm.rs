@@ -11,6 +11,7 @@ use crate::driver;
 use crate::error::{Error, Refused, Result, Scope};
 use crate::guard::{self, Foreign};
 use crate::raw::{ncclComm_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
+use crate::rules::{self, comm, memory};
 use crate::stream::Stream;
 
 /// What all ranks of a new communicator must share.
@@ -116,17 +117,9 @@ impl Comm {
     /// [`Error::Timeout`] from the CPU backend when a rank never comes.
     #[doc(alias = "ncclCommInitRank")]
     pub fn init_rank(backend: Backend, size: usize, id: &UniqueId, rank: usize) -> Result<Self> {
-        let count = i32::try_from(size).unwrap_or(0);
-        let index = i32::try_from(rank).unwrap_or(i32::MAX);
-        if count < 1 || index >= count {
-            return Err(Error::Invalid {
-                argument: "rank",
-                rule: "a rank is one of the communicator's, which has at least one",
-                expected: format!("0 <= rank < size, 1 <= size <= {}", i32::MAX),
-                found: format!("rank {rank}, size {size}"),
-                scope: Scope::Local,
-            });
-        }
+        let facts = comm::JoinFacts { rank, size };
+        rules::check(comm::JOIN, |broken| broken(&facts))?;
+        let (index, count) = facts.as_c().unwrap_or((-1, 0)); // never, after the check
         let mut raw = core::ptr::null_mut();
         // SAFETY: `raw` outlives the call.
         let code = unsafe { (backend.nccl().ncclCommInitRank)(&mut raw, count, id.0, index) };
@@ -301,21 +294,8 @@ impl Comm {
     /// # Errors
     /// [`Error::Invalid`] for memory of another space or another backend.
     pub fn check_memory(&self, argument: &'static str, buffer: &RawBuffer) -> Result<()> {
-        let backend = self.0.backend;
-        if buffer.memory == backend.memory() && buffer.backend.is_none_or(|other| other == backend)
-        {
-            return Ok(());
-        }
-        Err(Error::Invalid {
-            argument,
-            rule: "memory belongs to the communicator's backend",
-            expected: format!("{} of backend {}", backend.memory(), backend.name()),
-            found: match buffer.backend {
-                Some(other) => format!("{} of backend {}", buffer.memory, other.name()),
-                None => buffer.memory.to_string(),
-            },
-            scope: Scope::Local,
-        })
+        let facts = memory::MemoryFacts { argument, buffer: *buffer, backend: self.0.backend };
+        rules::check(memory::BACKEND, |broken| broken(&facts))
     }
 
     /// Refuses a pointer that the driver does not know as device memory. Host backends take any.
@@ -336,19 +316,16 @@ impl Comm {
         let attribute = driver::POINTER_MEMORY_TYPE;
         // SAFETY: the attribute is 32 bits wide; any pointer may be asked about.
         let known = unsafe { call((&raw mut kind).cast(), attribute, buffer.ptr as u64) };
-        let found = match (known == driver::CuResult::SUCCESS, kind) {
-            (true, driver::MEMORY_DEVICE | driver::MEMORY_UNIFIED) => return Ok(()),
-            (true, driver::MEMORY_HOST) => "pinned host memory",
-            (true, _) => "memory of another kind",
-            (false, _) => "a pointer that the driver does not know, such as ordinary host memory",
+        let other = match (known == driver::CuResult::SUCCESS, kind) {
+            (true, driver::MEMORY_DEVICE | driver::MEMORY_UNIFIED) => None,
+            (true, driver::MEMORY_HOST) => Some("pinned host memory"),
+            (true, _) => Some("memory of another kind"),
+            (false, _) => {
+                Some("a pointer that the driver does not know, such as ordinary host memory")
+            }
         };
-        Err(Error::Invalid {
-            argument,
-            rule: "a tensor of this backend is device memory",
-            expected: "device memory".into(),
-            found: found.into(),
-            scope: Scope::Local,
-        })
+        let facts = memory::PointerFacts { argument, other };
+        rules::check(memory::DEVICE, |broken| broken(&facts))
     }
 
     /// Copies device memory to the host, after the stream's earlier work, and waits for it.
@@ -454,15 +431,9 @@ impl Comm {
     {
         let buffer = buffer.raw_mut();
         self.told(self.check_memory("buffer", &buffer))?;
-        let Some(root) = i32::try_from(root).ok().filter(|_| root < self.0.size) else {
-            return Err(Error::Invalid {
-                argument: "root",
-                rule: "the root is a rank of the communicator",
-                expected: format!("0..{}", self.0.size),
-                found: root.to_string(),
-                scope: Scope::Uniform,
-            });
-        };
+        let facts = comm::RootFacts { root, ranks: self.0.size };
+        rules::check(comm::ROOT, |broken| broken(&facts))?;
+        let root = root as i32; // less than the ranks, which NCCL counts in an `int`
         let count = buffer.bytes / buffer.data_type.size();
         let _device = self.activate()?;
         let _calls = self.lock();
@@ -503,17 +474,8 @@ impl Comm {
     fn fits(&self, send: &RawBuffer, recv: &RawBuffer, factor: usize) -> Result<()> {
         self.check_memory("send", send)?;
         self.check_memory("recv", recv)?;
-        let needed = send.bytes.checked_mul(factor);
-        if send.data_type == recv.data_type && needed == Some(recv.bytes) {
-            return Ok(());
-        }
-        Err(Error::Invalid {
-            argument: "recv",
-            rule: "the receive buffer has the send buffer's type, and room for every rank's part",
-            expected: format!("{factor} x {} bytes of {}", send.bytes, send.data_type),
-            found: format!("{} bytes of {}", recv.bytes, recv.data_type),
-            scope: Scope::Local,
-        })
+        let facts = comm::ReceiveFacts { send: *send, recv: *recv, factor };
+        rules::check(comm::RECEIVE, |broken| broken(&facts))
     }
 
     /// Ends the communicator in good order. Every rank calls it, after its last collective.

@@ -114,8 +114,12 @@ pub enum Error {
         /// Each variable that is missing or wrong.
         missing: Vec<JitVariable>,
     },
-    /// An argument breaks a rule. Nothing was called.
+    /// An argument breaks a rule. Nothing was called. Only a rule makes it, by
+    /// [`RuleInfo::broken`](crate::rules::RuleInfo::broken).
+    #[non_exhaustive]
     Invalid {
+        /// The rule's name: `group.experts-divide`.
+        name: &'static str,
         /// The argument or configuration field.
         argument: &'static str,
         /// The rule, in words.
@@ -503,15 +507,12 @@ mod tests {
     use std::error::Error as _;
 
     use super::*;
+    use crate::rules::{RuleInfo, Violation};
 
     fn invalid(scope: Scope) -> Error {
-        Error::Invalid {
-            argument: "num_experts",
-            rule: "experts divide evenly over ranks",
-            expected: "a multiple of 3".into(),
-            found: "256".into(),
-            scope,
-        }
+        let rule = "experts divide evenly over ranks";
+        let info = RuleInfo::new("group.experts-divide", "num_experts", rule, "EP 2.1", scope);
+        info.broken(Violation::new("a multiple of 3", 256))
     }
 
     #[test]

@@ -128,6 +128,7 @@ impl From<InputError> for Failure {
 #[cfg(test)]
 mod tests {
     use nccl_ext_core::Scope;
+    use nccl_ext_core::rules::{RuleInfo, Violation};
 
     use super::*;
 
@@ -135,13 +136,9 @@ mod tests {
     fn rules_broken_by_the_user_are_2_and_everything_else_1() {
         let call =
             |error| Failure::Call { file: "f".into(), pair: "HT flat", error: Box::new(error) };
-        let invalid = Error::Invalid {
-            argument: "inputs.tokens",
-            rule: "a row is a multiple of 16 bytes",
-            expected: "a multiple of 8".into(),
-            found: "100".into(),
-            scope: Scope::Uniform,
-        };
+        let rule = "a row is a multiple of 16 bytes";
+        let info = RuleInfo::new("dispatch.rows", "inputs.tokens", rule, "EP 4.2", Scope::Uniform);
+        let invalid = info.broken(Violation::new("a multiple of 8", 100));
         assert_eq!(call(invalid.clone()).exit_code(), 2);
         assert_eq!(
             call(invalid).to_string(),

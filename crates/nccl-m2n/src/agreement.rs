@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use nccl_ext_core::rules::{RuleInfo, Violation};
 use nccl_ext_core::{Buffer, Comm, DataType, Error, Result, Scope, Stream};
 
 use crate::layout::Layout;
@@ -98,17 +99,11 @@ fn verdict(failed: Option<&Error>) -> u64 {
 fn explain(verdict: u64) -> Error {
     let place = verdict.checked_sub(2).and_then(|place| usize::try_from(place).ok());
     let rule = place.and_then(|place| rules::all().nth(place));
-    let (argument, rule, scope) = match rule {
-        Some(info) => (info.argument, info.rule, info.scope),
-        None => ("call", "a rank fails for reasons of its own", Scope::Local),
-    };
-    Error::Invalid {
-        argument,
-        rule,
-        expected: "what its own error says".into(),
-        found: "something else".into(),
-        scope,
-    }
+    let rule = rule.unwrap_or_else(|| {
+        let words = "a rank fails for reasons of its own";
+        RuleInfo::new("call.own-reasons", "call", words, "M2N 4.5", Scope::Local)
+    });
+    rule.broken(Violation::new("what its own error says", "something else"))
 }
 
 /// Sends everything, and finds where `rank` and rank 0 part. Collective.
@@ -235,7 +230,7 @@ mod tests {
     #[test]
     fn verdicts_carry_the_rule() {
         for (place, rule) in rules::all().enumerate() {
-            let error = rule.broken(rules::Violation { expected: "a".into(), found: "b".into() });
+            let error = rule.broken(Violation::new("a", "b"));
             assert_eq!(verdict(Some(&error)), place as u64 + 2);
             assert!(rule.is_cause_of(&explain(place as u64 + 2)));
         }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use nccl_ext_core::Scope;
+use nccl_ext_core::rules::{RuleInfo, Violation};
+
 use crate::settings::number;
 
 /// Most sizes of a profile.
@@ -126,12 +129,12 @@ impl TryFrom<String> for Buckets {
     type Error = nccl_ext_core::Error;
 
     fn try_from(text: String) -> nccl_ext_core::Result<Self> {
-        Self::parse(&text).ok_or_else(|| nccl_ext_core::Error::Invalid {
-            argument: "NCCL_RESHARD_PACK_BUFFSIZES",
-            rule: "a bucket profile is up to eight size[:slots], with k or m, 64 slots at most",
-            expected: "such as 8k:2,1m".into(),
-            found: text,
-            scope: nccl_ext_core::Scope::Uniform,
+        Self::parse(&text).ok_or_else(|| {
+            let argument = "NCCL_RESHARD_PACK_BUFFSIZES";
+            let rule =
+                "a bucket profile is up to eight size[:slots], with k or m, 64 slots at most";
+            let info = RuleInfo::new("config.buckets", argument, rule, "M2N 5", Scope::Uniform);
+            info.broken(Violation::new("such as 8k:2,1m", text))
         })
     }
 }

@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, Hasher as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
+use nccl_ext_core::rules::{RuleInfo, Violation};
 use nccl_ext_core::{Buffer, Comm, Error, Result, Scope, Stream};
 
 use crate::fabric::Fabric;
@@ -173,13 +174,10 @@ fn meet_ranks(comm: &Comm) -> Result<(u64, usize)> {
     comm.all_gather(&send, &mut recv, Stream::DEFAULT)?;
     let all = recv.to_vec(Stream::DEFAULT)?;
     let (Some([_, identity]), true) = (all.first_chunk::<2>(), all.len() == 2 * comm.size()) else {
-        return Err(Error::Invalid {
-            argument: "communicator",
-            rule: "an all-gather gives as much as every rank sent",
-            expected: format!("{} words", 2 * comm.size()),
-            found: all.len().to_string(),
-            scope: Scope::Local,
-        });
+        let rule = "an all-gather gives as much as every rank sent";
+        let info = RuleInfo::new("runtime.meet", "communicator", rule, "M2N 1.2", Scope::Local);
+        let expected = format!("{} words", 2 * comm.size());
+        return Err(info.broken(Violation::new(expected, all.len())));
     };
     let local = all.iter().step_by(2).filter(|word| **word == own[0]).count();
     Ok((*identity, local))

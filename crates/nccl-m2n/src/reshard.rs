@@ -166,10 +166,10 @@ fn refuse_capture(comm: &Comm, stream: Stream<'_>) -> Result<()> {
     match stream.is_capturing(comm) {
         // A driver that cannot say so captures nothing that this program knows of.
         Ok(false) | Err(Error::Unsupported { .. }) => Ok(()),
-        Ok(true) => Err(local::CAPTURE.broken(rules::Violation {
-            expected: "a stream that is not being captured".into(),
-            found: "a capturing stream".into(),
-        })),
+        Ok(true) => Err(local::CAPTURE.broken(rules::Violation::new(
+            "a stream that is not being captured",
+            "a capturing stream",
+        ))),
         Err(error) => Err(error),
     }
 }

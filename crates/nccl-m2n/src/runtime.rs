@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
+use nccl_ext_core::rules::{RuleInfo, Violation};
 use nccl_ext_core::{Backend, Comm, Error, Refused, Result, Scope};
 use nccl_m2n_sys::{LIBRARY, ncclM2nHandle_t};
 
@@ -140,13 +141,12 @@ impl Runtime {
         }
         drop(known);
         if comm.backend() != self.backend() {
-            return Err(Error::Invalid {
-                argument: "communicator",
-                rule: "a communicator belongs to the runtime's backend",
-                expected: format!("one of backend {}", self.backend().name()),
-                found: format!("one of backend {}", comm.backend().name()),
-                scope: Scope::Uniform,
-            });
+            let rule = "a communicator belongs to the runtime's backend";
+            let info =
+                RuleInfo::new("runtime.backend", "communicator", rule, "M2N 1.2", Scope::Uniform);
+            let [expected, found] = [self.backend(), comm.backend()]
+                .map(|backend| format!("one of backend {}", backend.name()));
+            return Err(info.broken(Violation::new(expected, found)));
         }
         self.epoch.admit(comm)?;
         let member = Arc::new(Member::new(comm, &self.settings, self.epoch.has_caches())?);

@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use nccl_ep_sys::ncclEpHandle_t;
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::{Error, Result, Scope, Stream};
+use nccl_ext_core::rules::{RuleInfo, Violation};
+use nccl_ext_core::{Result, Scope, Stream};
 
 use super::info::InfoDescriptors;
 use super::{Handle, HandleMemory};
@@ -24,7 +25,7 @@ impl Group {
     /// For low latency with an automatic buffer size every rank calls it, in the same order.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a rule is broken, and what the library reports.
+    /// [`Error::Invalid`](crate::Error::Invalid) when a rule is broken, and what the library reports.
     #[doc(alias = "ncclEpInitHandle")]
     pub fn init_handle(
         &self,
@@ -81,7 +82,7 @@ impl Group {
     /// Makes a handle and gives it the first step's routing, in one call of every rank.
     ///
     /// # Errors
-    /// As [`init_handle`](Self::init_handle) and [`Handle::update`]; [`Error::Invalid`] while the
+    /// As [`init_handle`](Self::init_handle) and [`Handle::update`]; [`Error::Invalid`](crate::Error::Invalid) while the
     /// stream is being captured into a graph.
     #[doc(alias = "ncclEpCreateHandle")]
     pub fn create_handle<'a>(
@@ -178,13 +179,10 @@ impl Group {
 /// A captured graph replays addresses, and making a handle allocates.
 fn refuse_capture(group: &Inner, stream: Stream<'_>) -> Result<()> {
     if stream.is_capturing(&group.comm)? {
-        return Err(Error::Invalid {
-            argument: "stream",
-            rule: "handles are not made inside a graph capture",
-            expected: "a stream that is not being captured".into(),
-            found: "a capturing stream".into(),
-            scope: Scope::Local,
-        });
+        let rule = "handles are not made inside a graph capture";
+        let info = RuleInfo::new("handle.capture", "stream", rule, "EP 7.4", Scope::Local);
+        let expected = "a stream that is not being captured";
+        return Err(info.broken(Violation::new(expected, "a capturing stream")));
     }
     Ok(())
 }

@@ -1,7 +1,8 @@
 //! Memory for a handle: how much it needs, and what the caller gives.
 
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::{DataType, DeviceBufferMut, Error, Result, Scope};
+use nccl_ext_core::rules::{RuleInfo, Violation};
+use nccl_ext_core::{DataType, DeviceBufferMut, Result, Scope};
 
 use crate::config::HandleConfig;
 use crate::enums::{Layout, TopK};
@@ -65,13 +66,11 @@ impl Group {
         self.inner.comm.check_memory("handle_mem", &buffer)?;
         let aligned = (buffer.ptr as usize).is_multiple_of(HANDLE_MEM_ALIGNMENT);
         if buffer.ptr.is_null() || buffer.bytes < needed || !aligned {
-            return Err(Error::Invalid {
-                argument: "handle_mem",
-                rule: "handle memory has the queried size and an alignment of 256 bytes",
-                expected: format!("{needed} bytes at a multiple of {HANDLE_MEM_ALIGNMENT}"),
-                found: format!("{} bytes at {:p}", buffer.bytes, buffer.ptr),
-                scope: Scope::Local,
-            });
+            let rule = "handle memory has the queried size and an alignment of 256 bytes";
+            let info = RuleInfo::new("handle.memory", "handle_mem", rule, "EP 3.3", Scope::Local);
+            let expected = format!("{needed} bytes at a multiple of {HANDLE_MEM_ALIGNMENT}");
+            let found = format!("{} bytes at {:p}", buffer.bytes, buffer.ptr);
+            return Err(info.broken(Violation::new(expected, found)));
         }
         buffer.data_type = DataType::Uint8;
         let shape = Shape::new(&[buffer.bytes]).unwrap_or_default();

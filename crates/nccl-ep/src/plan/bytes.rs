@@ -1,6 +1,7 @@
 //! Arithmetic that says so when it overflows.
 
-use nccl_ext_core::{Error, Result, Scope};
+use nccl_ext_core::rules::{RuleInfo, Violation};
+use nccl_ext_core::{Result, Scope};
 
 use super::COUNTED_IN_64_BITS;
 
@@ -22,12 +23,12 @@ pub(super) fn rounded(bytes: Option<u128>, unit: u64) -> Option<u128> {
 /// Bytes as 64 bits count them.
 pub(super) fn whole(buffer: &'static str, bytes: Option<u128>) -> Result<u64> {
     let whole = bytes.and_then(|bytes| u64::try_from(bytes).ok());
-    whole.ok_or_else(|| Error::Invalid {
-        argument: buffer,
-        rule: COUNTED_IN_64_BITS,
-        expected: format!("at most {} bytes", u64::MAX),
-        found: bytes.map_or_else(|| "more than 128 bits".into(), |bytes| bytes.to_string()),
-        scope: Scope::Uniform,
+    whole.ok_or_else(|| {
+        let rule = COUNTED_IN_64_BITS;
+        let info = RuleInfo::new("plan.bytes", "any buffer", rule, "EP 2.4", Scope::Uniform);
+        let found = bytes.map_or_else(|| "more than 128 bits".into(), |bytes| bytes.to_string());
+        let violation = Violation::new(format!("at most {} bytes", u64::MAX), found);
+        info.broken(violation.of(buffer))
     })
 }
 

@@ -1,5 +1,8 @@
 //! The rules that a configuration must keep, in the order in which the calls would check them.
 
+use std::fmt::Display;
+
+use nccl_ext_core::rules::{RuleInfo, Violation};
 use nccl_ext_core::{DataType, Error, MemorySpace, RawBuffer, Result, Scope};
 
 use super::Setup;
@@ -69,13 +72,14 @@ pub(super) fn check(setup: &Setup) -> Result<Checked> {
 }
 
 fn invalid(
+    name: &'static str,
     argument: &'static str,
     rule: &'static str,
-    expected: impl Into<String>,
-    found: impl ToString,
+    expected: impl Display,
+    found: impl Display,
 ) -> Error {
-    let (expected, found) = (expected.into(), found.to_string());
-    Error::Invalid { argument, rule, expected, found, scope: Scope::Uniform }
+    let info = RuleInfo::new(name, argument, rule, "EP 2.4", Scope::Uniform);
+    info.broken(Violation::new(expected, found))
 }
 
 /// What a communicator and a device would vouch for.
@@ -83,19 +87,19 @@ fn machine(setup: &Setup) -> Result<()> {
     let Setup { ranks, team_ranks, device_sms, hidden, .. } = *setup;
     if !(1..=i32::MAX.unsigned_abs()).contains(&ranks) {
         let rule = "a communicator has between one and 2^31 - 1 ranks";
-        return Err(invalid("ranks", rule, "1 to 2147483647", ranks));
+        return Err(invalid("plan.ranks", "ranks", rule, "1 to 2147483647", ranks));
     }
     if team_ranks == 0 || !ranks.is_multiple_of(team_ranks) {
         let rule = "load/store teams are of equal size";
         let expected = format!("a divisor of {ranks} ranks");
-        return Err(invalid("team_ranks", rule, expected, team_ranks));
+        return Err(invalid("plan.team", "team_ranks", rule, expected, team_ranks));
     }
     if device_sms == 0 {
         let rule = "a device has streaming multiprocessors";
-        return Err(invalid("device_sms", rule, "at least 1", device_sms));
+        return Err(invalid("plan.sms", "device_sms", rule, "at least 1", device_sms));
     }
     if hidden == 0 {
-        return Err(invalid("hidden", "a token has elements", "at least 1", hidden));
+        return Err(invalid("plan.hidden", "hidden", "a token has elements", "at least 1", hidden));
     }
     Ok(())
 }
@@ -106,7 +110,13 @@ fn library(setup: &Setup) -> Result<()> {
     if let Some(cap) = setup.token_cap.filter(|cap| tokens > *cap) {
         let rule = "the library has a cap of tokens a rank (EP 8)";
         let expected = format!("at most {cap} tokens a rank");
-        return Err(invalid("max_dispatch_tokens_per_rank", rule, expected, tokens));
+        return Err(invalid(
+            "plan.token-cap",
+            "max_dispatch_tokens_per_rank",
+            rule,
+            expected,
+            tokens,
+        ));
     }
     let high = setup.group.algorithm == Algorithm::HighThroughput;
     if high && setup.team_ranks < setup.ranks {

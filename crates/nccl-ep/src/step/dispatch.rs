@@ -2,7 +2,8 @@
 
 use nccl_ep_sys::{VersionedStruct, ncclEpDispatchInputs_t, ncclEpDispatchOutputs_t};
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::{Error, Result, Scope, Stream};
+use nccl_ext_core::rules::{RuleInfo, Violation};
+use nccl_ext_core::{Result, Scope, Stream};
 
 use super::sizes;
 use super::stage::Stage;
@@ -77,14 +78,11 @@ impl DispatchCall<'_> {
         };
         rules::check(call::DISPATCH, |broken| broken(&facts))?;
         if geometry.eager && stream.is_capturing(&handle.group.comm)? {
-            return Err(Error::Invalid {
-                argument: "stream",
-                rule: "an eager dispatch reads its count on the host, which a graph cannot",
-                expected: "a stream that is not being captured, or a max_recv_tokens_per_rank"
-                    .into(),
-                found: "a capturing stream".into(),
-                scope: Scope::Local,
-            });
+            let rule = "an eager dispatch reads its count on the host, which a graph cannot";
+            let info =
+                RuleInfo::new("dispatch.eager-capture", "stream", rule, "EP 7.4", Scope::Local);
+            let expected = "a stream that is not being captured, or a max_recv_tokens_per_rank";
+            return Err(info.broken(Violation::new(expected, "a capturing stream")));
         }
         Ok(out_rows)
     }

@@ -9,7 +9,8 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use nccl_ext_core::{DataType, DeviceBuffer, Error, Result, Scope, Stream};
+use nccl_ext_core::rules::{RuleInfo, Violation};
+use nccl_ext_core::{DataType, DeviceBuffer, Result, Scope, Stream};
 
 use self::combine::CombineCall;
 use self::dispatch::DispatchCall;
@@ -87,8 +88,8 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
     /// alone. Rows at and beyond the counts stay as they were.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a rule is broken, [`Error::Busy`] while another handle's
-    /// low-latency round is open, [`Error::Diverged`], and what the library reports.
+    /// [`Error::Invalid`](crate::Error::Invalid) when a rule is broken, [`Error::Busy`](crate::Error::Busy) while another handle's
+    /// low-latency round is open, [`Error::Diverged`](crate::Error::Diverged), and what the library reports.
     #[doc(alias = "ncclEpDispatch")]
     pub fn dispatch(
         &mut self,
@@ -148,7 +149,7 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
     /// Brings expert outputs back to their tokens and adds them up. Every rank calls it.
     ///
     /// # Errors
-    /// As [`dispatch`](Self::dispatch); [`Error::Invalid`] for a low-latency combine without a
+    /// As [`dispatch`](Self::dispatch); [`Error::Invalid`](crate::Error::Invalid) for a low-latency combine without a
     /// dispatch in this step, since the library would read slots that nobody wrote.
     #[doc(alias = "ncclEpCombine")]
     pub fn combine(
@@ -190,13 +191,10 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
         group.in_step()?;
         let _round = open_round(handle, &self.round)?;
         if !handle.mode.is_high_throughput() && self.dispatched.is_none() {
-            return Err(Error::Invalid {
-                argument: "step",
-                rule: "a low-latency combine returns what a dispatch of the step brought",
-                expected: "a dispatch before it".into(),
-                found: "none".into(),
-                scope: Scope::Uniform,
-            });
+            let rule = "a low-latency combine returns what a dispatch of the step brought";
+            let info =
+                RuleInfo::new("combine.after-dispatch", "step", rule, "EP 5.1", Scope::Uniform);
+            return Err(info.broken(Violation::new("a dispatch before it", "none")));
         }
         let step_rows = self.dispatched.unwrap_or(group.geometry.max_recv);
         let call = CombineCall { handle, tokens: self.tokens, step_rows, inputs, outputs, config };

@@ -1,13 +1,16 @@
 //! Which CUDA major is wanted, and what does not go together.
 
 use core::ffi::c_int;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use super::{ExtensionSpec, LoadOptions, Opened};
 use crate::driver::{CuResult, DriverApi};
 use crate::environment::variable;
-use crate::error::{CudaSide, Error, Result, Scope};
+use crate::error::{CudaSide, Error, Result};
 use crate::nvcc::{self, Nvcc};
+use crate::rules;
+use crate::rules::loader::{CUDA_MAJOR, ChoiceFacts};
 
 const VARIABLE: &str = "NCCL_EXTENSIONS_CUDA";
 
@@ -61,7 +64,7 @@ impl Choice {
             let by = nvcc.path.display().to_string();
             nvcc.cuda_major.map(|major| Wanted { major, by, strength: Strength::Preferred })
         });
-        let wanted = match (options.cuda, asked()?, FEATURE) {
+        let wanted = match (options.cuda, asked(variable(VARIABLE))?, FEATURE) {
             (Some(major), ..) => {
                 let by = "LoadOptions::cuda".into();
                 Some(Wanted { major, by, strength: Strength::Asked })
@@ -136,19 +139,12 @@ fn mismatch(library: &Path, built_for: u32, against: CudaSide, found: u32) -> Er
     Error::CudaMajorMismatch { library: library.into(), built_for, against, found }
 }
 
-fn asked() -> Result<Option<u32>> {
-    let Some(value) = variable(VARIABLE) else { return Ok(None) };
-    let major = value.to_str().and_then(|text| text.trim().parse().ok());
-    match major.filter(|major| MAJORS.contains(major)) {
-        Some(major) => Ok(Some(major)),
-        None => Err(Error::Invalid {
-            argument: VARIABLE,
-            rule: "it chooses the CUDA major of the libraries to load",
-            expected: "12 or 13, or not to be set".into(),
-            found: value.to_string_lossy().into_owned(),
-            scope: Scope::Local,
-        }),
-    }
+/// The major that the variable chooses.
+pub(crate) fn asked(value: Option<OsString>) -> Result<Option<u32>> {
+    let Some(value) = value else { return Ok(None) };
+    let facts = ChoiceFacts { value: &value.to_string_lossy(), majors: &MAJORS };
+    rules::check(CUDA_MAJOR, |broken| broken(&facts))?;
+    Ok(facts.major())
 }
 
 /// The newest CUDA major that the driver supports; `None` when it does not say.
@@ -169,6 +165,23 @@ mod tests {
         let wanted =
             wanted.map(|(major, strength)| Wanted { major, by: "a test".into(), strength });
         Choice { wanted, nvcc: None, driver: driver.map(|major| (major, "libcuda.so.1".into())) }
+    }
+
+    #[test]
+    fn a_variable_that_chooses_no_major_is_refused() {
+        assert_eq!(asked(None).ok(), Some(None));
+        assert_eq!(asked(Some(" 13 ".into())).ok(), Some(Some(13)));
+        for value in ["11", "thirteen", "13,12"] {
+            let error = asked(Some(value.into())).unwrap_err();
+            assert!(CUDA_MAJOR.iter().any(|rule| rule.info.is_cause_of(&error)), "{error}");
+            assert_eq!(
+                error.to_string(),
+                format!(
+                    "`NCCL_EXTENSIONS_CUDA`: it chooses the CUDA major of the libraries to load; \
+                     expected 12 or 13, or not to be set, found {value}"
+                )
+            );
+        }
     }
 
     #[test]

@@ -31,7 +31,7 @@
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod content;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
-mod cuda;
+pub(crate) mod cuda;
 mod library;
 #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
 mod load;

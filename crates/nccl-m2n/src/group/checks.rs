@@ -106,10 +106,10 @@ impl Group<'_> {
             }
         }
         let (low, high, shared) = worst?;
-        let error = group::ALIAS.broken(rules::Violation {
-            expected: "memory of its own".into(),
-            found: format!("{} byte(s) at {:#x} of entry {low}", shared.len(), shared.start),
-        });
+        let error = group::ALIAS.broken(rules::Violation::new(
+            "memory of its own",
+            format!("{} byte(s) at {:#x} of entry {low}", shared.len(), shared.start),
+        ));
         Some((high, error))
     }
 

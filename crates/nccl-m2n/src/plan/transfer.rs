@@ -2,7 +2,8 @@
 
 use std::ops::Range;
 
-use nccl_ext_core::{Error, Result, Scope};
+use nccl_ext_core::rules::{RuleInfo, Violation};
+use nccl_ext_core::{Result, Scope};
 
 use super::Plan;
 use super::geometry::{Loop, MAX_LOOPS, Piece};
@@ -79,19 +80,17 @@ impl Transfer {
     /// Copies the bytes from the source's tile to the destination's, in host memory.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a tile is too small.
+    /// [`Error::Invalid`](crate::Error::Invalid) when a tile is too small.
     pub fn copy(&self, source: &[u8], destination: &mut [u8]) -> Result<()> {
         for (from, to) in self.runs() {
             let (Some(from), Some(to)) =
                 (source.get(from..from + self.run), destination.get_mut(to..to + self.run))
             else {
-                return Err(Error::Invalid {
-                    argument: "tile",
-                    rule: "a transfer stays inside both tiles",
-                    expected: format!("runs of {} bytes from {from} to {to}", self.run),
-                    found: format!("tiles of {} and {} bytes", source.len(), destination.len()),
-                    scope: Scope::Local,
-                });
+                let rule = "a transfer stays inside both tiles";
+                let info = RuleInfo::new("plan.inside", "tile", rule, "M2N 2.7", Scope::Local);
+                let expected = format!("runs of {} bytes from {from} to {to}", self.run);
+                let found = format!("tiles of {} and {} bytes", source.len(), destination.len());
+                return Err(info.broken(Violation::new(expected, found)));
             };
             to.copy_from_slice(from);
         }

@@ -17,8 +17,9 @@ fn assert_names(info: &RuleInfo, error: &Error) {
         other => other,
     };
     match error {
-        Error::Invalid { argument, rule, scope, .. } => {
-            assert_eq!((*argument, *rule), (info.argument, info.rule), "{}", info.name);
+        Error::Invalid { name, argument, rule, scope, .. } => {
+            let named = (*name, *argument, *rule);
+            assert_eq!(named, (info.name, info.argument, info.rule));
             assert_eq!(*scope, info.scope, "{}", info.name);
         }
         other => panic!("{}: {other:?}", info.name),

@@ -35,8 +35,8 @@ fn ht() -> GroupConfig {
 /// The error names the row, and nothing native ran.
 fn assert_names(info: &RuleInfo, result: Result<()>) {
     match result {
-        Err(Error::Invalid { argument, rule, scope, .. }) => {
-            assert_eq!((argument, rule), (info.argument, info.rule), "{}", info.name);
+        Err(Error::Invalid { name, argument, rule, scope, .. }) => {
+            assert_eq!((name, argument, rule), (info.name, info.argument, info.rule));
             assert_eq!(scope, info.scope, "{}", info.name);
         }
         other => panic!("{}: {other:?}", info.name),

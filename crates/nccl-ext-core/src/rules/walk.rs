@@ -1,0 +1,157 @@
+//! Walks the table of this crate: every row has a call that breaks it, and the error names the row.
+//! A row without such a call fails the walk.
+
+use core::ffi::{c_int, c_void};
+use std::collections::HashSet;
+
+use super::RuleInfo;
+use crate::driver::{CuContext, CuDevice, CuResult, DriverApi, MEMORY_HOST};
+use crate::raw::{NcclApi, cudaStream_t, ncclComm_t, ncclResult_t};
+use crate::{
+    Backend, Buffer, Comm, DataType, DeviceBuffer, Error, Event, MemorySpace, RawBuffer, Result,
+    Stream, UniqueId,
+};
+
+unsafe extern "C" fn one(_comm: ncclComm_t, to: *mut c_int) -> ncclResult_t {
+    // SAFETY: the contract of ncclCommCount and its like.
+    unsafe { to.write(1) };
+    ncclResult_t::ncclSuccess
+}
+
+unsafe extern "C" fn abort(_comm: ncclComm_t) -> ncclResult_t {
+    ncclResult_t::ncclSuccess
+}
+
+/// Memory that is never freed.
+unsafe extern "C" fn allocate(ptr: *mut *mut c_void, bytes: usize) -> ncclResult_t {
+    let memory: &mut [u8] = Box::leak(vec![0; bytes].into_boxed_slice());
+    // SAFETY: the contract of ncclMemAlloc.
+    unsafe { ptr.write(memory.as_mut_ptr().cast()) };
+    ncclResult_t::ncclSuccess
+}
+
+unsafe extern "C" fn keep(_ptr: *mut c_void) -> ncclResult_t {
+    ncclResult_t::ncclSuccess
+}
+
+unsafe extern "C" fn fill(_to: u64, _value: u8, _bytes: usize, _stream: cudaStream_t) -> CuResult {
+    CuResult::SUCCESS
+}
+
+unsafe extern "C" fn retain(context: *mut CuContext, _device: CuDevice) -> CuResult {
+    // SAFETY: the contract of cuDevicePrimaryCtxRetain.
+    unsafe { context.write(core::ptr::null_mut()) };
+    CuResult::SUCCESS
+}
+
+unsafe extern "C" fn current(context: *mut CuContext) -> CuResult {
+    // SAFETY: the contract of cuCtxGetCurrent.
+    unsafe { context.write(core::ptr::null_mut()) };
+    CuResult::SUCCESS
+}
+
+/// All memory is the host's.
+unsafe extern "C" fn attribute(value: *mut c_void, _attribute: i32, _pointer: u64) -> CuResult {
+    // SAFETY: the contract of cuPointerGetAttribute for the kind of memory.
+    unsafe { value.cast::<u32>().write(MEMORY_HOST) };
+    CuResult::SUCCESS
+}
+
+fn backend(memory: MemorySpace) -> Backend {
+    let nccl = NcclApi {
+        ncclCommCount: one,
+        ncclCommUserRank: one,
+        ncclCommCuDevice: one,
+        ncclCommAbort: abort,
+        ncclMemAlloc: allocate,
+        ncclMemFree: keep,
+        ..NcclApi::UNAVAILABLE
+    };
+    let driver = DriverApi {
+        primary_context_retain: Some(retain),
+        context_get: Some(current),
+        pointer_attribute: Some(attribute),
+        fill: Some(fill),
+        ..DriverApi::NONE
+    };
+    // SAFETY: the tables keep the contracts as far as this walk calls them.
+    unsafe { Backend::builder("stub", memory).nccl(nccl).driver(driver).build() }
+}
+
+fn comm(memory: MemorySpace) -> Comm {
+    // SAFETY: the communicator is whatever the table makes of a pointer that it ignores.
+    unsafe { Comm::from_raw(backend(memory), core::ptr::null_mut()) }.unwrap()
+}
+
+/// A call that breaks the rule.
+fn violating(name: &str) -> Result<()> {
+    let host = comm(MemorySpace::Host);
+    let stream = Stream::DEFAULT;
+    match name {
+        "comm.rank" => {
+            let id = UniqueId::from_bytes([0; UniqueId::BYTES]);
+            let join = |size, rank| Comm::init_rank(host.backend(), size, &id, rank).map(drop);
+            for (size, rank) in [(0, 0), (1 << 31, 0), (1, 1 << 31)] {
+                assert!(matches!(join(size, rank), Err(Error::Invalid { .. })), "{rank} of {size}");
+            }
+            join(2, 2)
+        }
+        "comm.root" => host.broadcast(&mut [0_u8; 4], 1, stream),
+        "comm.receive-buffer" => host.all_gather(&[0_u8; 4], &mut [0_u8; 5], stream),
+        "memory.backend" => {
+            let other = Buffer::<u8>::zeroed(&comm(MemorySpace::Host), 4)?;
+            host.check_memory("buffer", &other.raw())
+        }
+        "memory.device" => {
+            let device = comm(MemorySpace::Device);
+            let memory = MemorySpace::Device;
+            let ptr = core::ptr::null_mut();
+            let data_type = DataType::Uint8;
+            let buffer = RawBuffer { ptr, bytes: 4, data_type, memory, backend: None };
+            device.check_device_pointer("buffer", &buffer)
+        }
+        "buffer.size" => Buffer::<u64>::zeroed(&host, usize::MAX).map(drop),
+        "buffer.copy-inside" => {
+            let mut buffer = Buffer::<u32>::zeroed(&host, 3)?;
+            let from_the_middle = buffer.write_range(2, &[0; 2], stream).unwrap_err().to_string();
+            assert!(
+                from_the_middle.ends_with("at most 1 elements, found 2 from element 2 of 3 on")
+            );
+            buffer.write(&[0; 4], stream)
+        }
+        "event.elapsed" => Event::new(&host)?.elapsed_since(&Event::new(&host)?).map(drop),
+        #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+        "loader.cuda-major" => crate::loader::cuda::asked(Some("11".into())).map(drop),
+        name => panic!("no violating call for {name}"),
+    }
+}
+
+/// Arguments of rules about one of several.
+fn argument(rule: &RuleInfo) -> &'static str {
+    if rule.argument == "any buffer" { "buffer" } else { rule.argument }
+}
+
+#[test]
+fn every_rule_has_a_call_that_breaks_it() {
+    let here = cfg!(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"));
+    for rule in super::all().filter(|rule| here || !rule.name.starts_with("loader.")) {
+        let error = violating(rule.name).unwrap_err();
+        assert!(rule.is_cause_of(&error), "{}: {error:?}", rule.name);
+        let Error::Invalid { name, argument: named, rule: words, scope, .. } = error else {
+            panic!("{}: {error:?}", rule.name);
+        };
+        assert_eq!((name, named), (rule.name, argument(&rule)));
+        assert_eq!((words, scope), (rule.rule, rule.scope), "{}", rule.name);
+    }
+}
+
+#[test]
+fn names_are_unique_and_every_rule_cites_its_source() {
+    let mut names = HashSet::new();
+    for rule in super::all() {
+        assert!(names.insert(rule.name), "{} twice", rule.name);
+        let cited = ["EP ", "M2N ", "NCCL nccl", "CUDA cu", "book "];
+        assert!(cited.iter().any(|start| rule.source.starts_with(start)), "{}", rule.name);
+        assert!(!rule.rule.ends_with('.'), "{}", rule.name);
+    }
+}
