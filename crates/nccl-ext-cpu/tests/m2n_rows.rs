@@ -3,13 +3,12 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 mod m2n_common;
-mod m2n_table;
 
 use std::sync::{Mutex, PoisonError};
 
 use m2n_common::*;
-use m2n_table::{Decided, Row};
 use nccl_ext_cpu::{FailureClass, last_refusal};
+use nccl_ext_test::m2n_table::{self, Decided, Row};
 
 /// An epoch and its environment are the whole process's.
 static PROCESS: Mutex<()> = Mutex::new(());
@@ -18,7 +17,8 @@ fn run(row: &Row) {
     let mut seen = ranks(row.ranks, |comm| (row.run(api(), comm.as_raw()), last_refusal()));
     // No rank goes on while another fails.
     for (rank, (other, _)) in seen.iter().enumerate() {
-        let codes = |seen: &[m2n_table::Seen]| seen.iter().map(|s| s.code).collect::<Vec<_>>();
+        let codes =
+            |seen: &[m2n_table::StepResult]| seen.iter().map(|s| s.code).collect::<Vec<_>>();
         let (mine, theirs) = (codes(&seen[row.rank].0), codes(other));
         assert_eq!(mine, theirs, "{} {}: ranks {} and {rank}", row.id, row.name, row.rank);
     }

@@ -2,6 +2,8 @@
 //!
 //! - [`stub`]: backends made of stub tables, which record the native calls that reach them.
 //! - [`worlds`]: ranks on the CPU backend.
+//! - [`cpu`]: raw calls of the CPU backend's tables, and C objects that own their memory.
+//! - [`m2n_table`]: calls of libnccl_m2n with the code and words that come of them, for any library.
 //! - [`allocations`]: an allocator that counts.
 //! - [`rows`]: tests made of tables, each row of which passes or fails by its own name.
 //! - [`routing`], [`layout`]: fixtures, and what they mean, worked out without the crates' own
@@ -16,7 +18,9 @@
 
 pub mod allocations;
 pub mod child;
+pub mod cpu;
 pub mod layout;
+pub mod m2n_table;
 pub mod routing;
 pub mod rows;
 pub mod stub;

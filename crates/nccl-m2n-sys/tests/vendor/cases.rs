@@ -6,10 +6,11 @@ use std::sync::Arc;
 use libtest_mimic::{Completion, Trial};
 use nccl_ext_core::Backend;
 use nccl_ext_core::loader::LoadOptions;
+use nccl_ext_test::m2n_table;
 use nccl_m2n_sys::SPEC;
 
 use crate::lab::{Lab, MAJORS};
-use crate::{child, loading, m2n_table, rows};
+use crate::{child, loading, rows};
 
 const M2N: &str = "VENDOR_M2N";
 const NCCL: &str = "VENDOR_NCCL";

@@ -31,9 +31,6 @@ mod lab;
 #[cfg(target_os = "linux")]
 mod loading;
 #[cfg(target_os = "linux")]
-#[path = "../../../nccl-ext-cpu/tests/m2n_table/mod.rs"]
-mod m2n_table;
-#[cfg(target_os = "linux")]
 mod rows;
 
 #[cfg(target_os = "linux")]

@@ -1,12 +1,12 @@
 //! The table's rows.
 
 use nccl_ext_core::Backend;
+use nccl_ext_test::m2n_table::{self, Action, Decided, Row, StepResult};
 use nccl_m2n_sys::M2nApi;
 
 use crate::cases::expect;
 use crate::child;
 use crate::lab::Lab;
-use crate::m2n_table::{self, Action, Decided, Row, Seen};
 
 const AGREES: &str = "as the table says";
 const STOPS: &str = "as the table says up to the first CUDA call, which failed";
@@ -52,8 +52,8 @@ pub(crate) fn run_in_child(number: usize, backend: Backend) {
 }
 
 /// Whether a CUDA call failed, and everything before went by the table.
-fn stops_at_cuda(row: &Row, seen: &[Seen]) -> bool {
-    let failed = |seen: &Seen| seen.text.contains("CUDA operation cuda");
+fn stops_at_cuda(row: &Row, seen: &[StepResult]) -> bool {
+    let failed = |seen: &StepResult| seen.text.contains("CUDA operation cuda");
     let first = seen.iter().position(failed);
     first.is_some_and(|first| {
         let codes = seen.iter().map(|seen| seen.code).zip(row.steps.iter().map(|step| step.code));

@@ -1,17 +1,17 @@
 //! M2N 2.3 to 2.5, 8.2: what depends on the transport and on the environment.
 
-use super::{Action, Call, Row, bad, ok};
+use super::{Action, ReshardCall, Row, bad, ok};
 
 fn refused(
     id: &'static str,
     name: &'static str,
-    change: fn(&mut Call),
+    change: fn(&mut ReshardCall),
     words: &'static [&'static str],
 ) -> Row {
     Row::new(id, name, vec![bad(Action::Reshard(change), words)]).on_device()
 }
 
-fn passes(id: &'static str, name: &'static str, change: fn(&mut Call)) -> Row {
+fn passes(id: &'static str, name: &'static str, change: fn(&mut ReshardCall)) -> Row {
     Row::new(id, name, vec![ok(Action::Reshard(change))]).on_device()
 }
 
@@ -21,7 +21,7 @@ const PIPE: &[(&str, &str)] = &[("COPY_ALGORITHM", "PIPE")];
 const TOO_LARGE: usize = (1 << 31) + 1;
 
 pub(super) fn rows() -> Vec<Row> {
-    let large = |c: &mut Call| c.shaped(&[TOO_LARGE]);
+    let large = |c: &mut ReshardCall| c.shaped(&[TOO_LARGE]);
     let mut rows = vec![
         refused(
             "E40",
@@ -96,13 +96,13 @@ const BAD_LISTS: [&[(&str, &str)]; 8] = [
 ];
 
 /// `shards` sources of one byte each to one destination.
-fn fan_in(c: &mut Call, shards: usize, src: i32, dst: i32) {
+fn fan_in(c: &mut ReshardCall, shards: usize, src: i32, dst: i32) {
     c.src().on(&[shards as i32], src, &[0]).shaped(&[1]);
     c.dst().on(&[1], dst, &[-1]).shaped(&[shards]);
 }
 
 /// One source to `shards` destinations of one byte each.
-fn fan_out(c: &mut Call, shards: usize) {
+fn fan_out(c: &mut ReshardCall, shards: usize) {
     c.src().on(&[1], 0, &[-1]).shaped(&[shards]);
     c.dst().on(&[shards as i32], 1, &[0]).shaped(&[1]);
 }

@@ -6,7 +6,7 @@ use nccl_ext_core::raw::{ncclComm_t, ncclDataType_t, ncclResult_t};
 use nccl_m2n_sys::*;
 
 /// Bytes that each rank's tiles lie in.
-pub const MEMORY: usize = 1 << 13;
+pub(super) const MEMORY: usize = 1 << 13;
 /// Where destinations begin by default.
 const DESTINATIONS: usize = MEMORY / 2;
 
@@ -62,7 +62,7 @@ pub struct Tensor {
     pub placements: Option<Vec<i32>>,
 }
 
-pub struct Call {
+pub struct ReshardCall {
     pub handle: Handle,
     pub comm: Comm,
     pub src: Option<Tensor>,
@@ -140,7 +140,7 @@ impl Raw {
     }
 }
 
-impl Call {
+impl ReshardCall {
     /// Four bytes from rank 0 to rank 1, in memory that no other step uses.
     pub fn new(step: usize) -> Self {
         Self {

@@ -1,10 +1,9 @@
 //! Rows of M2N 8.2 to 8.4: what is called, and the code and words that come of it.
 //!
-//! The table asks any `M2nApi`: this folder depends on nothing but `nccl-m2n-sys` and
-//! `nccl-ext-core`, so that another crate can include it by path and ask the vendor's library.
+//! The table asks any `M2nApi`: the CPU backend's and the vendor's library.
 //! Words are only those that both texts have: names of fields and numbers.
-#![allow(dead_code, missing_docs, unreachable_pub)]
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#![allow(missing_docs, reason = "fields repeat the C names")]
 
 mod call;
 mod groups;
@@ -17,7 +16,7 @@ use std::ffi::CStr;
 use nccl_ext_core::raw::{ncclComm_t, ncclResult_t};
 use nccl_m2n_sys::*;
 
-pub use call::{Call, Comm, Data, Handle};
+pub use call::{Comm, Data, Handle, ReshardCall};
 
 /// Who can decide a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,8 +34,8 @@ pub enum Action {
     Start,
     End,
     Abort,
-    Reshard(fn(&mut Call)),
-    WithWindow(fn(&mut Call)),
+    Reshard(fn(&mut ReshardCall)),
+    WithWindow(fn(&mut ReshardCall)),
     /// Makes a handle and keeps it in a slot.
     Init(usize, fn(&mut ncclM2nConfig_t)),
     InitWithoutConfig(usize),
@@ -69,7 +68,7 @@ pub struct Row {
 
 /// What a step gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct StepResult {
     pub code: ncclResult_t,
     pub text: String,
 }
@@ -117,7 +116,7 @@ impl Row {
     }
 
     /// Makes the calls of one rank.
-    pub fn run(&self, api: &M2nApi, comm: ncclComm_t) -> Vec<Seen> {
+    pub fn run(&self, api: &M2nApi, comm: ncclComm_t) -> Vec<StepResult> {
         let mut memory = vec![0_u8; call::MEMORY];
         let mut handles = [core::ptr::null_mut(); 4];
         let mut seen = Vec::new();
@@ -125,16 +124,16 @@ impl Row {
             let code = step.run(api, comm, i, &mut memory, &mut handles);
             // SAFETY: the function returns a string that lives until the thread's next call.
             let text = unsafe { CStr::from_ptr((api.ncclM2nGetLastError)()) };
-            seen.push(Seen { code, text: text.to_string_lossy().into_owned() });
+            seen.push(StepResult { code, text: text.to_string_lossy().into_owned() });
         }
         seen
     }
 
     /// What `rank` has seen is what the table says.
-    pub fn check(&self, seen: &[Seen]) {
+    pub fn check(&self, seen: &[StepResult]) {
         let Self { id, name, .. } = self;
         assert_eq!(seen.len(), self.steps.len(), "{id} {name}");
-        for (i, (Seen { code, text }, step)) in seen.iter().zip(&self.steps).enumerate() {
+        for (i, (StepResult { code, text }, step)) in seen.iter().zip(&self.steps).enumerate() {
             assert_eq!(*code, step.code, "{id} {name}, step {i}: {text}");
             assert_eq!(text.is_empty(), *code == ncclResult_t::ncclSuccess, "{id} {name}: {text}");
             for word in step.words {
@@ -156,8 +155,8 @@ impl Step {
         memory: &mut [u8],
         handles: &mut [ncclM2nHandle_t; 4],
     ) -> ncclResult_t {
-        let call = |change: fn(&mut Call)| {
-            let mut call = Call::new(index);
+        let call = |change: fn(&mut ReshardCall)| {
+            let mut call = ReshardCall::new(index);
             change(&mut call);
             call
         };

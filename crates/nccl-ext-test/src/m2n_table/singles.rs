@@ -2,18 +2,18 @@
 
 use nccl_ext_core::raw::ncclDataType_t;
 
-use super::{Action, Call, Comm, Data, Handle, Row, Step, bad, ok};
+use super::{Action, Comm, Data, Handle, ReshardCall, Row, Step, bad, ok};
 
 fn refused(
     id: &'static str,
     name: &'static str,
-    change: fn(&mut Call),
+    change: fn(&mut ReshardCall),
     words: &'static [&'static str],
 ) -> Row {
     Row::new(id, name, vec![bad(Action::Reshard(change), words)])
 }
 
-fn passes(id: &'static str, name: &'static str, change: fn(&mut Call)) -> Row {
+fn passes(id: &'static str, name: &'static str, change: fn(&mut ReshardCall)) -> Row {
     Row::new(id, name, vec![ok(Action::Reshard(change))]).on_device()
 }
 

@@ -1,6 +1,6 @@
 //! M2N 2.6, 8.4: groups.
 
-use super::{Action, Call, Comm, Data, Handle, Row, Step, bad, ok, usage};
+use super::{Action, Comm, Data, Handle, ReshardCall, Row, Step, bad, ok, usage};
 
 fn nothing() -> Action {
     Action::Reshard(|c| c.nothing())
@@ -342,7 +342,7 @@ fn fused() -> Vec<Row> {
     ]
 }
 
-fn at(c: &mut Call, src: usize, dst: usize) {
+fn at(c: &mut ReshardCall, src: usize, dst: usize) {
     c.src().data = Data::Offset(src);
     c.dst().data = Data::Offset(dst);
 }

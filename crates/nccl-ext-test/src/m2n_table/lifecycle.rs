@@ -2,11 +2,11 @@
 
 use nccl_m2n_sys::NCCL_M2N_API_MAGIC;
 
-use super::{Action, Call, Handle, Row, bad, ok};
+use super::{Action, Handle, ReshardCall, Row, bad, ok};
 
 const FIRST: Handle = Handle::Slot(0);
 
-fn with_slot(c: &mut Call) {
+fn with_slot(c: &mut ReshardCall) {
     c.handle = FIRST;
 }
 

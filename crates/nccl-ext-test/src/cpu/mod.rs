@@ -1,0 +1,68 @@
+//! Raw calls of the CPU backend's tables.
+
+#![allow(missing_docs, reason = "fields and constants repeat the C names")]
+
+pub mod ep;
+pub mod m2n;
+
+use std::time::Duration;
+
+use nccl_ext_core::raw::ncclResult_t;
+use nccl_ext_core::{Comm, Error};
+use nccl_ext_cpu::{CpuConfig, RankFailure, backend, run_ranks};
+
+use crate::worlds::config;
+
+pub const SUCCESS: ncclResult_t = ncclResult_t::ncclSuccess;
+pub const INVALID_ARGUMENT: ncclResult_t = ncclResult_t::ncclInvalidArgument;
+pub const INVALID_USAGE: ncclResult_t = ncclResult_t::ncclInvalidUsage;
+pub const INTERNAL_ERROR: ncclResult_t = ncclResult_t::ncclInternalError;
+pub const REMOTE_ERROR: ncclResult_t = ncclResult_t::ncclRemoteError;
+
+/// A time-out that no test waits for: a rank that gets it was not told of a failure.
+pub fn patient() -> CpuConfig {
+    CpuConfig::new().timeout(Duration::from_secs(60))
+}
+
+/// Runs `body` on every rank of a new world.
+///
+/// # Panics
+/// If a rank fails; the message has what every rank failed with, since peers only hear of it.
+#[track_caller]
+pub fn every_rank<T: Send>(count: usize, body: impl Fn(&Comm) -> T + Sync) -> Vec<T> {
+    let results = run_ranks(count, &config(), |comm| Ok::<_, Error>(body(&comm)));
+    let failures: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
+    assert!(failures.is_empty(), "{failures:#?}");
+    results.into_iter().map(Result::unwrap).collect()
+}
+
+/// The error behind this thread's last call, as the safe crates read it; it is taken once.
+pub fn take_error() -> Option<Error> {
+    (backend().hooks().unwrap().take_error)()
+}
+
+/// The error that a rank ended with.
+///
+/// # Panics
+/// If it succeeded or panicked.
+#[track_caller]
+pub fn failure<T>(result: &Result<T, RankFailure<Error>>) -> &Error {
+    match result {
+        Err(RankFailure::Error(error)) => error,
+        Err(RankFailure::Panic(message)) => panic!("{message}"),
+        Ok(_) => panic!("it succeeded"),
+    }
+}
+
+/// What the rank that was refused, or whose peer was, says of `ncclInvalidUsage`.
+///
+/// # Panics
+/// If the error is another one.
+#[track_caller]
+pub fn usage_detail(error: &Error) -> String {
+    match error {
+        Error::Native { code: INVALID_USAGE, detail, .. } => detail.clone(),
+        Error::PeerFailed { error, .. } => usage_detail(error),
+        other => panic!("{other}"),
+    }
+}
