@@ -2,7 +2,9 @@
 
 mod api_map;
 mod archive;
+mod book;
 mod ci;
+mod citations;
 mod codegen;
 mod files;
 #[cfg(test)]
@@ -29,6 +31,10 @@ enum Task {
     ApiMap(api_map::Args),
     /// List circles among the modules of every crate.
     Modules(modules::Args),
+    /// Look for links of the documents that lead nowhere.
+    Book(book::Args),
+    /// Look for citations of the specification that the book does not have.
+    Citations(citations::Args),
     /// Run every check that a change must pass.
     Ci,
     /// Lay out the vendor's libraries and headers in one folder.
@@ -58,6 +64,8 @@ fn run(task: Task) -> Result<()> {
         Task::Codegen(args) => codegen::run(&args, &sh, &root),
         Task::ApiMap(args) => api_map::run(&args, &root),
         Task::Modules(args) => modules::run(&args, &root),
+        Task::Book(args) => book::run(&args, &sh, &root),
+        Task::Citations(args) => citations::run(&args, &sh, &root),
         Task::Ci => ci::run(&sh, &root),
         Task::StageNative(args) => native::stage::run(&args, &sh, &root),
         Task::Package(args) => package::run(&args, &sh, &root),

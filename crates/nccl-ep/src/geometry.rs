@@ -75,7 +75,7 @@ impl Geometry {
         self.experts.div_ceil(self.comm_sms)
     }
 
-    /// Warps an LL kernel launches with (EP 3.2 c).
+    /// Warps an LL kernel launches with (EP 3.2 LL c).
     pub(crate) fn ll_warps(&self) -> u64 {
         let groups = self.ll_groups().max(1);
         groups * (32 / groups)
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(geometry.ll_buffer(Layout::RankMajor, 2).total, 33536);
     }
 
-    /// EP 3.2 c lists the launched warps for 1 to 14 experts a block.
+    /// EP 3.2 LL c lists the launched warps for 1 to 14 experts a block.
     #[test]
     fn ll_warps_by_experts_a_block() {
         let expected = [32, 32, 30, 32, 30, 30, 28, 32, 27, 30, 22, 24, 26, 28];

@@ -1,4 +1,4 @@
-//! EP 9.3 C16 and the environment flags of EP 7.1. They are read at group creation, so this
+//! EP vector C16 and the environment flags of EP 7.1. They are read at group creation, so this
 //! binary has one test, which sets them before any rank runs.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
@@ -92,7 +92,7 @@ fn c16_nvlink_dup_rounds_once() {
         });
     });
 
-    // A forced mode stages the worst case, whatever the layout of the handle (EP 3.2 d).
+    // A forced mode stages the worst case, whatever the layout of the handle (EP 3.2 HT d).
     with_flags("1", "", || {
         ranks(2, |comm| {
             let config = Fixture { max_recv: 23, ..THREE }.config(HT, H);
@@ -104,7 +104,7 @@ fn c16_nvlink_dup_rounds_once() {
                 ok(unsafe { (api().ncclEpHandleDestroy)(handle) });
             }
         });
-        // EP 9.5 O13.
+        // EP vector O13.
         ranks(2, |comm| {
             let mut config = THREE.config(HT, H);
             dropping(&mut config);

@@ -1,4 +1,4 @@
-//! EP 6.2 and 9.6 L21 to L25: masks, time-outs, and coming back.
+//! EP 6.2, EP vectors L21 to L25: masks, time-outs, and coming back.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

@@ -1,4 +1,4 @@
-//! EP 5.2, 9.3 C18 and 9.7 Q9 to Q18: dispatch that forwards the caller's scales.
+//! EP 5.2, EP vectors C18 and Q9 to Q18: dispatch that forwards the caller's scales.
 
 #![allow(clippy::unwrap_used, clippy::panic)]
 

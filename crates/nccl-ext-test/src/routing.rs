@@ -2,7 +2,7 @@
 
 use nccl_ext_core::bf16;
 
-/// EP 9.0 G2: two ranks, four experts, top-2, four tokens per rank.
+/// EP fixture G2: two ranks, four experts, top-2, four tokens per rank.
 #[derive(Debug)]
 pub struct G2;
 
@@ -14,7 +14,7 @@ impl G2 {
     /// take.
     pub const UNIQUE_IDS: [[i64; 8]; 2] = [Self::IDS[0], [2, -1, 3, -1, 0, 1, 2, 3]];
 
-    /// EP 9.6 L3: what a low-latency expert-major round with [`UNIQUE_IDS`](Self::UNIQUE_IDS) and
+    /// EP vector L3: what a low-latency expert-major round with [`UNIQUE_IDS`](Self::UNIQUE_IDS) and
     /// [`weights`](Self::weights) combines to. 6 x 6 for the row whose duplicate is left out; 99.75
     /// rounds to even.
     pub const WEIGHTED: [[f32; 4]; 2] = [[2.25, 8.5, 18.75, 0.0], [25.0, 36.0, 100.0, 130.0]];

@@ -163,7 +163,7 @@ fn part<T>(all: &[T], index: usize, length: usize) -> &[T] {
 pub(crate) mod tests {
     use super::*;
 
-    /// Fixture G2 of the EP behaviour specification, 9.0. One row names an expert twice, which a
+    /// EP fixture G2. One row names an expert twice, which a
     /// file may not.
     pub(crate) fn g2(hidden: usize) -> Routing {
         let ids = [

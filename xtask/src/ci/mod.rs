@@ -8,7 +8,7 @@ use xshell::{Shell, cmd};
 
 use crate::native::{RELEASE, REQUIRE, stage};
 use crate::verify::staged_tree::{self, Extent};
-use crate::{api_map, codegen, modules};
+use crate::{api_map, book, citations, codegen, modules};
 
 /// Feature sets that the workspace is checked with, each as `--features` takes it. Not
 /// `--all-features`: some features exclude each other.
@@ -20,6 +20,11 @@ pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
     sh.change_dir(root);
     step("cargo fmt --all --check");
     cmd!(sh, "cargo fmt --all --check").quiet().run().context("run `cargo fmt --all`")?;
+
+    step("cargo xtask book --check");
+    book::run(&book::Args::check(), sh, root)?;
+    step("cargo xtask citations --check");
+    citations::run(&citations::Args::check(), sh, root)?;
 
     for features in FEATURE_SETS {
         let flags: &[&str] = if features.is_empty() { &[] } else { &["--features", features] };

@@ -138,15 +138,15 @@ rules! {
                         u64::from(i32::MAX.unsigned_abs()) / f.geometry.local_experts),
                     f.alignment);
         "handle.ll-topk" on "num_topk":
-            "low latency has one warp a choice and one more, of at most 32" ("EP 3.2 c", Uniform)
+            "low latency has one warp a choice and one more, of at most 32" ("EP 3.2 LL c", Uniform)
             |f| f.ll() && f.topk > f.ll_topk_limit()
                 => (format!("at most {}", f.ll_topk_limit()), f.topk);
         "handle.ht-topk" on "num_topk": "a handle stays within the group's top-k"
-            ("EP 3.2 b", Uniform)
+            ("EP 3.2 HT b", Uniform)
             |f| f.ht() && f.geometry.group_topk != 0 && f.topk > f.geometry.group_topk
                 => (format!("at most {}", f.geometry.group_topk), f.topk);
         "handle.eager-topk" on "GroupConfig::num_topk":
-            "eager expert-major sizes its maps by the group's top-k" ("EP 3.2 c", Uniform)
+            "eager expert-major sizes its maps by the group's top-k" ("EP 3.2 HT c", Uniform)
             |f| f.ht_em() && f.geometry.eager && f.geometry.group_topk == 0
                 => ("the group's num_topk set", 0);
         "handle.em-topk" on "num_topk": "expert-major combine has one lane a choice, of 32"
@@ -172,7 +172,7 @@ rules! {
                 && !f.geometry.checks_data
                 => ("at most 8, or Validation::Data", f.crowd());
         "handle.em-dup-budget" on "max_recv_tokens_per_rank":
-            "the duplicating modes stage ranks x tokens x top-k rows" ("EP 3.2 d", Uniform)
+            "the duplicating modes stage ranks x tokens x top-k rows" ("EP 3.2 HT d", Uniform)
             |f| f.em_dup() && u128::from(f.geometry.max_recv) < f.dup_rows()
                 => (format!("at least {}", f.dup_rows()), f.geometry.max_recv);
         "handle.em-dup-drop" on "max_recv_tokens_per_rank":

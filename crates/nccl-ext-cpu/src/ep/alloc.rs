@@ -1,5 +1,5 @@
 //! The caller's allocator. This backend keeps its state elsewhere, and calls it where the vendor's
-//! library does (EP 2.1 #29, 3.2 f).
+//! library does (EP 2.1 #29, 3.2 HT f).
 
 use core::ffi::c_void;
 

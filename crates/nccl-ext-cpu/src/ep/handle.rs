@@ -261,7 +261,7 @@ pub(super) fn prepare(group: &View<'_>, opened: &Opened, num_topk: i32) -> Outco
     })
 }
 
-/// EP 3.2, low latency a to e.
+/// EP 3.2 LL a to e.
 fn ll_topk(settings: &Settings, layout: Layout, num_topk: i32) -> Outcome<usize> {
     let ret = FailureClass::Return;
     let most = settings.experts.min(32);
@@ -299,7 +299,7 @@ fn ll_topk(settings: &Settings, layout: Layout, num_topk: i32) -> Outcome<usize>
     Ok(topk)
 }
 
-/// EP 3.2, high throughput a to d.
+/// EP 3.2 HT a to d.
 fn ht_topk(settings: &Settings, layout: Layout, alignment: usize, num_topk: i32) -> Outcome<usize> {
     let ret = FailureClass::Return;
     let topk = usize::try_from(num_topk)

@@ -318,7 +318,7 @@ mod tests {
     const FREE: Rules =
         Rules { expert_major: true, permute: true, alignment: 0, budget: 16, drop: false };
 
-    /// The fixture G2 of EP 9.0.
+    /// EP fixture G2.
     fn g2() -> [Routes; 2] {
         [
             routes(&[[0, 2], [3, 1], [1, 0], [-1, -1]], 2, 2),

@@ -106,7 +106,7 @@ fn timeout(nanoseconds: u64, environment: &Environment) -> Duration {
     }
 }
 
-/// EP 2.1 #18, 3.2 b.
+/// EP 2.1 #18, 3.2 LL b.
 pub(super) fn check_groups(settings: &Settings) -> Outcome {
     let groups = geometry::ll_groups(settings.experts, settings.comm_sms);
     require((1..=14).contains(&groups), || {

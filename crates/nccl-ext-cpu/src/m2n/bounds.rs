@@ -18,7 +18,7 @@ pub(super) fn intervals(layout: &Layout, ranks: usize) -> Result<(), Rule> {
     require(ranks == 1 || are_disjoint(src, dst), || not_disjoint(src, dst))
 }
 
-/// The same also for a communicator of one rank, as PIPE wants it (M2N 2.4, 5).
+/// The same also for a communicator of one rank, as PIPE wants it (M2N 2.4 #5).
 pub(super) fn strictly_disjoint(layout: &Layout) -> Result<(), Rule> {
     let Layout { src, dst, .. } = layout;
     require(are_disjoint(src, dst), || not_disjoint(src, dst))

@@ -153,7 +153,7 @@ impl Bin {
         for &Entry { index, transfer, mode } in &self.entries {
             let layout = &transfer.layout;
             // The vendor's ranks find that their peers differ, except those that have none: these
-            // go on, and the launch hangs (M2N 2.6, 10).
+            // go on, and the launch hangs (M2N 2.6 #10).
             require(layout.is_empty() == first.transfer.layout.is_empty(), || {
                 let rule = "entries of one launch have the same peers";
                 let expected = "empty tensors by themselves";

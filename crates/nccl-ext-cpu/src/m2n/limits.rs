@@ -26,7 +26,7 @@ pub(super) fn staged_bytes(src: u64, dst: u64) -> u64 {
     src.max(dst).max(SMALLEST_REQUEST)
 }
 
-/// PACK's staging buffer for a request (M2N 2.3, 4).
+/// PACK's staging buffer for a request (M2N 2.3 #4).
 pub(super) fn staging(api: &str, environment: &Environment, request: u64) -> Result<(), Rule> {
     let buckets = &environment.buckets;
     require(buckets.holding(request).is_some(), || {
@@ -38,7 +38,7 @@ pub(super) fn staging(api: &str, environment: &Environment, request: u64) -> Res
     })
 }
 
-/// The peers of PACK (M2N 2.3, 6). `alone` is a transfer that is no part of a larger fused bin.
+/// The peers of PACK (M2N 2.3 #6). `alone` is a transfer that is no part of a larger fused bin.
 pub(super) fn pack_peers(
     api: &str,
     layout: &Layout,
@@ -83,7 +83,7 @@ fn peers(api: &str, place: &str, most: usize, found: std::fmt::Arguments<'_>) ->
     Rule::broken(api, place, rule, format_args!("at most {most}"), found)
 }
 
-/// DIRECT and PIPE (M2N 2.4, 5 to 10).
+/// DIRECT and PIPE (M2N 2.4 #5 to #10).
 pub(super) fn staged_transport(
     api: &str,
     algorithm: CopyAlgorithm,

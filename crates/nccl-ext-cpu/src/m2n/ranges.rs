@@ -1,6 +1,6 @@
 //! Tiles that overlap in memory.
 //!
-//! Within one rank the vendor's library refuses it between entries of a fused group (M2N 2.6, 9).
+//! Within one rank the vendor's library refuses it between entries of a fused group (M2N 2.6 #9).
 //! Between ranks it has nothing to refuse, for their memory is apart; threads share theirs, and a
 //! tile that one of them writes while another uses it would be a data race.
 
@@ -25,7 +25,7 @@ fn range(data: *const u8, bytes: usize, index: usize, written: bool) -> Option<R
     Some(Range { begin, end: begin.checked_add(bytes)?, index, written })
 }
 
-/// The entries of one rank (M2N 2.6, 9): no two of them share a byte, not even to read it, and
+/// The entries of one rank (M2N 2.6 #9): no two of them share a byte, not even to read it, and
 /// the buffers of an inactive side count as well.
 pub(super) fn check_entries(api: &str, entries: &[Entry]) -> Result<(), Stop<Rule>> {
     let mut ranges = Vec::with_capacity(2 * entries.len());

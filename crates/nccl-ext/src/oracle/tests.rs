@@ -11,35 +11,35 @@ fn values(combined: &[bf16], hidden: usize) -> Vec<f32> {
     .collect()
 }
 
-/// Vector L3 of the EP behaviour specification, 9.6.
+/// EP vector L3.
 #[test]
 fn ll_expert_major_gives_vector_l3() {
     let combined = ll_expert_major(&g2(512), |value, _, _| value);
     assert_eq!(values(&combined, 512), [2.25, 8.5, 18.75, 0.0, 25.0, 73.5, 100.0, 130.0]);
 }
 
-/// Vector L9: received rows come back as they are.
+/// EP vector L9: received rows come back as they are.
 #[test]
 fn ll_rank_major_gives_vector_l9() {
     let combined = ll_rank_major(&g2(512), |value, _, _| value);
     assert_eq!(values(&combined, 512), [2.0, 4.0, 3.0, 0.0, 5.0, 6.0, 7.0, 8.0]);
 }
 
-/// Vector B13: received rows come back as they are.
+/// EP vector B13: received rows come back as they are.
 #[test]
 fn ht_flat_gives_vector_b13() {
     let combined = ht_flat(&g2(16), |value, _, _| value);
     assert_eq!(values(&combined, 16), [2.0, 4.0, 3.0, 0.0, 5.0, 6.0, 7.0, 8.0]);
 }
 
-/// Vector C11: received rows come back as they are.
+/// EP vector C11: received rows come back as they are.
 #[test]
 fn ht_expert_major_gives_vector_c11() {
     let combined = ht_expert_major(&g2(16), |value, _, _| value);
     assert_eq!(values(&combined, 16), [2.0, 4.0, 6.0, 0.0, 5.0, 6.0, 14.0, 16.0]);
 }
 
-/// Vectors L1, L4, B7, B12 and C8.
+/// EP vectors L1, L4, B7, B12 and C8.
 #[test]
 fn counts_of_g2() {
     let counts = |rows: [usize; 2], counters: [[i64; 2]; 2]| Counts {
@@ -51,7 +51,7 @@ fn counts_of_g2() {
     assert_eq!(by_rank(&g2(1)), counts([4, 5], [[3, 3], [3, 3]]));
 }
 
-/// Vectors L1, L4, B7 and C8 of the EP behaviour specification, in the order of tokens.
+/// EP vectors L1, L4, B7 and C8, in the order of tokens.
 #[test]
 fn arrivals_of_g2() {
     let routing = g2(1);
@@ -88,7 +88,7 @@ fn counts_of_the_recording() {
     assert_eq!(by_source(&routing).rows, by_rank(&routing).rows);
 }
 
-/// Vectors B17, B18, B20, C15 and C16: where rounding happens and where it does not.
+/// EP vectors B17, B18, B20, C15 and C16: where rounding happens and where it does not.
 #[test]
 fn sums_round_once_and_expert_major_once_more_a_rank() {
     let mut routing = g2(1);

@@ -1,4 +1,4 @@
-//! Descriptors that the library allocates (vectors A3 to A9).
+//! Descriptors that the library allocates (EP vectors A3 to A9).
 
 use nccl_ep_sys::{VersionedStruct, ncclEpTensor_t, ncclEpTensorAllocConfig_t};
 use nccl_ext_core::raw::ncclDataType_t;

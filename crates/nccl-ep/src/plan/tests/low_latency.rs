@@ -8,10 +8,10 @@ fn low_latency_vectors() {
     let config = model(512, 4, 2).max_dispatch_tokens_per_rank(4);
     let setup = Setup::new(config.clone(), 2, 512);
     let planned = memory(&setup).unwrap();
-    assert_eq!(bytes(&planned, "handle memory"), 512); // A24
-    assert_eq!(bytes(&planned, "communication buffer"), 50176); // A25
+    assert_eq!(bytes(&planned, "handle memory"), 512); // EP vector A24
+    assert_eq!(bytes(&planned, "communication buffer"), 50176); // EP vector A25
     let planned = memory(&setup.clone().layout(Layout::RankMajor)).unwrap();
-    assert_eq!(bytes(&planned, "communication buffer"), 33536); // A26
+    assert_eq!(bytes(&planned, "communication buffer"), 33536); // EP vector A26
 
     let with = |size| Setup { group: config.clone().rdma_buffer_size(size), ..setup.clone() };
     assert_eq!(

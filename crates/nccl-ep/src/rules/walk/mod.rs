@@ -279,7 +279,7 @@ fn import_is_unsupported_without_its_table() {
     assert!(error.contains("restore_collective"), "{error}");
 }
 
-/// E10: a pointer that is not device memory is refused before the launch.
+/// Case E10: a pointer that is not device memory is refused before the launch.
 #[test]
 fn e10_host_pointer_as_device_tensor() {
     let comm = stub::comm_on(stub::backend(MemorySpace::Device), 4);
