@@ -8,10 +8,10 @@
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use nccl_ep::{Group, GroupConfig, MemorySpace};
 use nccl_ext_core::jit::JitRoots;
+use nccl_ext_test::child::{Child, say};
 use nccl_ext_test::stub::ep as stub;
 
 const TREE: &str = "NCCL_EXT_TEST_TREE";
@@ -59,16 +59,9 @@ impl Machine {
 
     /// What group creation says with exactly these variables.
     fn create(&self, variables: &[(&str, PathBuf)]) -> String {
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "child", "--nocapture"]).env_clear();
-        command.env("PATH", self.path("bin")).env(TREE, self.path("native"));
-        // What a coverage build writes its counts by.
-        command.envs(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE", file)));
-        let output = command.envs(variables.iter().cloned()).output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-        let line = text.lines().find_map(|line| line.split_once("child: "));
-        line.unwrap_or_else(|| panic!("{text}")).1.to_string()
+        let child = Child::new().env("PATH", self.path("bin")).env(TREE, self.path("native"));
+        let child = variables.iter().fold(child, |child, (name, value)| child.env(name, value));
+        child.says()
     }
 
     /// The variables that a good environment has.
@@ -109,12 +102,12 @@ fn child() {
     match made {
         Ok(group) => {
             assert_eq!(calls, ["ncclEpCreateGroup"]);
-            println!("child: made");
+            say("made");
             group.destroy().unwrap();
         }
         Err(error) => {
             assert!(calls.is_empty(), "{calls:?}");
-            println!("child: {error}");
+            say(error);
         }
     }
 }
@@ -129,9 +122,10 @@ fn a_whole_environment_makes_a_group() {
     assert_eq!(machine.create(&[ep, nccl, home]), "made");
 }
 
+/// Case L9.
 #[test]
-fn l09_no_nvcc_lists_every_place_that_the_library_looks_at() {
-    let machine = Machine::new("l09");
+fn no_nvcc_lists_every_place_that_the_library_looks_at() {
+    let machine = Machine::new("no-nvcc");
     let message = machine.create(&machine.homes());
     if Path::new("/usr/local/cuda/bin/nvcc").exists() {
         // Found, though not where the library looks.
@@ -147,9 +141,10 @@ fn l09_no_nvcc_lists_every_place_that_the_library_looks_at() {
     );
 }
 
+/// Case L9.
 #[test]
-fn l09_a_variable_that_leads_nowhere_is_named_and_ends_the_search() {
-    let machine = Machine::new("l09-variable");
+fn a_variable_that_leads_nowhere_is_named_and_ends_the_search() {
+    let machine = Machine::new("nowhere");
     let home = ("CUDA_HOME", machine.path("cuda"));
     machine.toolkit("cuda", "13.0");
     let [ep, nccl] = machine.homes();
@@ -159,9 +154,10 @@ fn l09_a_variable_that_leads_nowhere_is_named_and_ends_the_search() {
     assert!(message.contains(&tried) && !message.contains("CUDA_HOME"), "{message}");
 }
 
+/// Case L10.
 #[test]
-fn l10_a_compiler_of_another_major_is_refused_with_both() {
-    let machine = Machine::new("l10");
+fn a_compiler_of_another_major_is_refused_with_both() {
+    let machine = Machine::new("other-major");
     let nvcc = machine.toolkit("cuda", "12.9");
     let [ep, nccl] = machine.homes();
     let message = machine.create(&[ep, nccl, ("NVCC", nvcc.clone())]);
@@ -178,10 +174,7 @@ fn l10_a_compiler_of_another_major_is_refused_with_both() {
     );
     // The toolkit's header says it without starting the compiler.
     machine.file("cuda/include/cuda.h", "#define CUDA_VERSION 13010\n");
-    assert_eq!(
-        machine.create(&[machine.homes(), [("NVCC", nvcc), ("X", "x".into())]].concat()),
-        "made"
-    );
+    assert_eq!(machine.create(&[machine.homes().as_slice(), &[("NVCC", nvcc)]].concat()), "made");
 }
 
 #[test]

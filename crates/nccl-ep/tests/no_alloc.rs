@@ -19,7 +19,7 @@ fn the_counter_counts() {
 }
 
 #[test]
-fn ll_expert_major_calls_allocate_nothing() {
+fn low_latency_expert_major_calls_allocate_nothing() {
     let comm = stub::comm(4);
     let config =
         GroupConfig::new().num_experts(8).max_dispatch_tokens_per_rank(4).max_token_bytes(1024);
@@ -61,7 +61,7 @@ fn ll_expert_major_calls_allocate_nothing() {
 }
 
 #[test]
-fn ht_flat_calls_allocate_nothing() {
+fn high_throughput_flat_calls_allocate_nothing() {
     let comm = stub::comm(4);
     let config = GroupConfig::new()
         .algorithm(Algorithm::HighThroughput)
@@ -98,4 +98,6 @@ fn ht_flat_calls_allocate_nothing() {
         step.combine(&inputs, &mut outputs, &CombineConfig::new(), stream).unwrap();
     });
     assert_eq!(count, 0);
+    let called = stub::take_calls();
+    assert_eq!(called[2..], ["ncclEpUpdateHandle", "ncclEpDispatch", "ncclEpCombine"]);
 }

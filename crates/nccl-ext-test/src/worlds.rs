@@ -37,7 +37,7 @@ pub fn on_ranks<T: Send + Debug>(ranks: usize, body: impl Fn(Comm) -> Result<T> 
 /// If one succeeds or panics.
 #[track_caller]
 pub fn errors(ranks: usize, body: impl Fn(Comm) -> Result<()> + Sync) -> Vec<Error> {
-    outcomes(ranks, body).into_iter().map(error).collect()
+    outcomes(ranks, body).iter().map(|outcome| error_of(outcome).clone()).collect()
 }
 
 /// The error that a rank ended with.
@@ -45,7 +45,7 @@ pub fn errors(ranks: usize, body: impl Fn(Comm) -> Result<()> + Sync) -> Vec<Err
 /// # Panics
 /// If it succeeded or panicked.
 #[track_caller]
-pub fn error<T: Debug>(outcome: Outcome<T>) -> Error {
+pub fn error_of<T: Debug>(outcome: &Outcome<T>) -> &Error {
     match outcome {
         Err(RankFailure::Error(error)) => error,
         other => panic!("an error, not {other:?}"),

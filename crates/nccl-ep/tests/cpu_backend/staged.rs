@@ -1,18 +1,13 @@
-//! Calls in two halves, on the CPU backend.
-
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod cpu;
+//! Calls in two halves.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use cpu::{ExpertMajor, G2, STREAM, handle, on_ranks, row_values};
 use nccl_ep::{
     CombineConfig, CombineInputs, CombineOutputs, DispatchConfig, DispatchInputs, DispatchOutputs,
-    Error, HandleConfig, Layout, LayoutInfo, Result, Step, Tensor, TensorMut, TopK, bf16,
+    Error, Group, Handle, Layout, LayoutInfo, Result, Step, Tensor, TensorMut, bf16,
 };
 
-const COMBINED: [[f32; 4]; 2] = [[2.25, 8.5, 18.75, 0.0], [25.0, 36.0, 100.0, 130.0]];
+use crate::support::*;
 
 /// A staged dispatch of G2; `overlap` runs between its halves.
 fn dispatch<T>(
@@ -30,12 +25,13 @@ fn dispatch<T>(
     step.staged_dispatch(&inputs, &mut outputs, Some(&mut info), &config, STREAM, overlap)
 }
 
+/// A staged combine of G2, to one value per token.
 fn combine<T>(
     received: &ExpertMajor,
     step: &mut Step<'_>,
     rank: usize,
     overlap: impl FnOnce() -> T,
-) -> Result<(Vec<bf16>, T)> {
+) -> Result<(Vec<f32>, T)> {
     let mut combined = vec![bf16::ZERO; 4 * 512];
     let weights = G2::weights(rank);
     let inputs = CombineInputs::new(Tensor::new(&received.rows, &[2, 8, 512])?)
@@ -43,61 +39,58 @@ fn combine<T>(
     let mut outputs = CombineOutputs::new(TensorMut::new(&mut combined, &[4, 512])?);
     let config = CombineConfig::new();
     let output = step.staged_combine(&inputs, &mut outputs, &config, STREAM, overlap)?;
-    Ok((combined, output))
+    Ok((row_values(&combined, 512), output))
+}
+
+/// Both ranks of G2 with a low-latency expert-major handle, their number and their ids.
+fn on_g2(body: impl Fn(&Group, &mut Handle, usize, Tensor<'_>) -> Result<()> + Sync) {
+    with_handle(2, &low_latency(), Layout::ExpertMajor, |group, handle| {
+        let rank = group.comm().rank();
+        body(group, handle, rank, Tensor::new(&G2::UNIQUE_IDS[rank], &[4, 2])?)
+    });
+}
+
+#[track_caller]
+fn is_busy(result: Result<()>) {
+    assert!(matches!(result, Err(Error::Busy { .. })), "{result:?}");
 }
 
 #[test]
 fn both_halves_give_what_the_whole_gives() {
-    on_ranks(2, |comm| {
-        let rank = comm.rank();
-        let (group, mut handle) = handle(&comm, &G2::ll(), Layout::ExpertMajor)?;
+    on_g2(|group, handle, rank, ids| {
         for _ in 0..3 {
-            let ids = Tensor::new(&G2::UNIQUE_IDS[rank], &[4, 2])?;
             let mut step = handle.update(ids, None, STREAM)?;
-            let mut received = ExpertMajor::new(&group, 4, 512);
+            let mut received = ExpertMajor::new(group, 4, 512);
             assert_eq!(dispatch(&mut received, &mut step, rank, || "between")?, "between");
             assert_eq!(received.counters, [3, 3]);
-            let (combined, between) = combine(&received, &mut step, rank, || rank)?;
-            assert_eq!(between, rank);
-            assert_eq!(row_values(&combined, 512), COMBINED[rank]);
+            let combined = combine(&received, &mut step, rank, || rank)?;
+            assert_eq!(combined, (G2::WEIGHTED[rank].to_vec(), rank));
         }
-        drop(handle);
-        group.destroy()?;
         Ok(())
     });
 }
 
-/// E13: between the halves the step is borrowed, and other handles are refused.
+/// Case E13: between the halves the step is borrowed, and other handles are refused.
 #[test]
-fn e13_nothing_else_between_the_halves() {
-    on_ranks(2, |comm| {
-        let rank = comm.rank();
-        let (group, mut first) = handle(&comm, &G2::ll(), Layout::ExpertMajor)?;
-        let options = HandleConfig::new();
-        let mut second = group.init_handle(Layout::ExpertMajor, &options, TopK::N(2), None)?;
-        let ids = Tensor::new(&G2::UNIQUE_IDS[rank], &[4, 2])?;
+fn other_handles_are_busy_between_the_halves() {
+    on_g2(|group, first, rank, ids| {
+        let mut second = top2(group, Layout::ExpertMajor)?;
         let mut step = first.update(ids, None, STREAM)?;
         let mut other = second.update(ids, None, STREAM)?;
         let (mut received, mut beside) =
-            (ExpertMajor::new(&group, 4, 512), ExpertMajor::new(&group, 4, 512));
+            (ExpertMajor::new(group, 4, 512), ExpertMajor::new(group, 4, 512));
         let tokens = G2::tokens(rank, 512);
         dispatch(&mut received, &mut step, rank, || {
-            let busy = beside.dispatch(&mut other, &tokens).unwrap_err();
-            assert!(matches!(busy, Error::Busy { .. }), "{busy}");
-            let busy = dispatch(&mut beside, &mut other, rank, || ()).unwrap_err();
-            assert!(matches!(busy, Error::Busy { .. }), "{busy}");
+            is_busy(beside.dispatch(&mut other, &tokens));
+            is_busy(dispatch(&mut beside, &mut other, rank, || ()));
         })?;
         let (combined, ()) = combine(&received, &mut step, rank, || {
-            let busy = beside.dispatch(&mut other, &tokens).unwrap_err();
-            assert!(matches!(busy, Error::Busy { .. }), "{busy}");
+            is_busy(beside.dispatch(&mut other, &tokens));
         })?;
-        assert_eq!(row_values(&combined, 512), COMBINED[rank]);
+        assert_eq!(combined, G2::WEIGHTED[rank]);
         beside.dispatch(&mut other, &tokens)?;
         let (combined, ()) = combine(&beside, &mut other, rank, || ())?;
-        assert_eq!(row_values(&combined, 512), COMBINED[rank]);
-        drop((step, other));
-        drop((first, second));
-        group.destroy()?;
+        assert_eq!(combined, G2::WEIGHTED[rank]);
         Ok(())
     });
 }
@@ -105,12 +98,9 @@ fn e13_nothing_else_between_the_halves() {
 /// The peers wait for the second half, so a panic between the halves does not skip it.
 #[test]
 fn a_panic_between_the_halves_passes_through_after_the_second() {
-    on_ranks(2, |comm| {
-        let rank = comm.rank();
-        let (group, mut handle) = handle(&comm, &G2::ll(), Layout::ExpertMajor)?;
-        let ids = Tensor::new(&G2::UNIQUE_IDS[rank], &[4, 2])?;
+    on_g2(|group, handle, rank, ids| {
         let mut step = handle.update(ids, None, STREAM)?;
-        let mut received = ExpertMajor::new(&group, 4, 512);
+        let mut received = ExpertMajor::new(group, 4, 512);
         if rank == 0 {
             let caught = catch_unwind(AssertUnwindSafe(|| {
                 dispatch(&mut received, &mut step, rank, || panic!("between the halves"))
@@ -126,29 +116,28 @@ fn a_panic_between_the_halves_passes_through_after_the_second() {
         let mut step = handle.update(ids, None, STREAM)?;
         dispatch(&mut received, &mut step, rank, || ())?;
         let (combined, ()) = combine(&received, &mut step, rank, || ())?;
-        assert_eq!(row_values(&combined, 512), COMBINED[rank]);
-        drop(step);
-        drop(handle);
-        group.destroy()?;
+        assert_eq!(combined, G2::WEIGHTED[rank]);
         Ok(())
     });
 }
 
-/// A step that is leaked leaves its round open; the handle's next update ends it.
+/// A step that is leaked leaves its round open, and counts as live; the handle's next update ends
+/// the round.
 #[test]
 fn a_leaked_step_does_not_lock_its_group() {
     on_ranks(2, |comm| {
         let rank = comm.rank();
-        let (group, mut handle) = handle(&comm, &G2::ll(), Layout::ExpertMajor)?;
+        let (group, mut handle) = handle(&comm, &low_latency(), Layout::ExpertMajor)?;
         let ids = Tensor::new(&G2::UNIQUE_IDS[rank], &[4, 2])?;
         let mut step = handle.update(ids, None, STREAM)?;
         let mut received = ExpertMajor::new(&group, 4, 512);
         received.dispatch(&mut step, &G2::tokens(rank, 512))?;
         std::mem::forget(step);
         let mut step = handle.update(ids, None, STREAM)?;
-        received.dispatch(&mut step, &G2::tokens(rank, 512))?;
-        let combined = received.combine(&mut step, &G2::weights(rank))?;
-        assert_eq!(row_values(&combined, 512), COMBINED[rank]);
+        assert_eq!(received.round_of_g2(&mut step, rank)?, G2::WEIGHTED[rank]);
+        drop(step);
+        handle.destroy()?;
+        is_busy(group.destroy().map_err(Error::from));
         Ok(())
     });
 }

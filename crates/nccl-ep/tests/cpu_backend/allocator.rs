@@ -1,17 +1,14 @@
 //! Workspaces and handle memory from the application's allocator, on the CPU backend.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod cpu;
-
 use core::ffi::c_void;
 use std::alloc::{Layout as Memory, alloc, dealloc};
 use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use cpu::{G2, on_ranks, outcomes};
 use nccl_ep::{DeviceAllocator, Error, Group, HandleConfig, Layout, TopK};
+
+use crate::support::*;
 
 /// Counts what it gave and got back; refuses or panics when told to.
 #[derive(Default)]
@@ -52,13 +49,13 @@ unsafe impl DeviceAllocator for Counting {
 fn everything_given_comes_back() {
     on_ranks(2, |comm| {
         let allocator = Arc::new(Counting::default());
-        let group = Group::create_with_allocator(&comm, &G2::ll(), allocator.clone())?;
+        let group = Group::create_with_allocator(&comm, &low_latency(), allocator.clone())?;
         assert_eq!(*allocator.given.lock().unwrap(), [32 << 20]);
         group.destroy()?;
         assert!(allocator.live.lock().unwrap().is_empty());
 
         let allocator = Arc::new(Counting::default());
-        let group = Group::create_with_allocator(&comm, &G2::ht(), allocator.clone())?;
+        let group = Group::create_with_allocator(&comm, &high_throughput(), allocator.clone())?;
         // The routing bitmap: 2 ranks x 4 tokens x 1 byte for 4 experts.
         assert_eq!(*allocator.given.lock().unwrap(), [32 << 20, 32, 8]);
         let handle = group.init_handle(Layout::Flat, &HandleConfig::new(), TopK::N(2), None)?;
@@ -78,7 +75,7 @@ fn e15_an_allocator_that_refuses_or_panics() {
     for panic in [false, true] {
         let results = outcomes(2, |comm| {
             let allocator = Counting { refuse: !panic, panic, ..Counting::default() };
-            Group::create_with_allocator(&comm, &G2::ll(), Arc::new(allocator)).map(drop)
+            Group::create_with_allocator(&comm, &low_latency(), Arc::new(allocator)).map(drop)
         });
         for result in results {
             let text = match result {
@@ -109,7 +106,7 @@ fn e15_handle_memory_that_cannot_be_had() {
     }
     on_ranks(2, |comm| {
         let allocator = Arc::new(Small::default());
-        let group = Group::create_with_allocator(&comm, &G2::ht(), allocator.clone())?;
+        let group = Group::create_with_allocator(&comm, &high_throughput(), allocator.clone())?;
         let made = group.init_handle(Layout::Flat, &HandleConfig::new(), TopK::N(2), None);
         let error = made.map(drop).unwrap_err();
         assert!(matches!(error, Error::Native { .. }), "{error:?}");

@@ -1,35 +1,40 @@
-//! Prepared handles, copied and bound again, on the CPU backend.
+//! Prepared handles, copied and bound again.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod cpu;
-
-use cpu::{Flat, G2, STREAM, on_ranks, row_values};
 use nccl_ep::{
-    Buffer, Comm, DataType, ExpertIdKind, Group, GroupConfig, Handle, HandleConfig, HandleMemory,
-    HandleState, Layout, LayoutInfo, Result, Step, Tensor, TensorMut, TopK,
+    Buffer, DataType, Error, Group, GroupConfig, Handle, HandleConfig, HandleMemory, HandleState,
+    Layout, LayoutInfo, Result, Step, Tensor, TensorMut, TopK,
 };
 
-const COMBINED: [[f32; 4]; 2] = [[2.0, 4.0, 3.0, 0.0], [5.0, 6.0, 7.0, 8.0]];
+use nccl_ext_core::raw::ncclResult_t;
+
+use crate::support::*;
 
 fn config() -> GroupConfig {
-    G2::ht().num_topk(2)
+    high_throughput().num_topk(2)
+}
+
+/// Both ranks of G2 with a group, their number and their ids.
+fn on_g2(body: impl Fn(&Group, usize, [i32; 8]) -> Result<()> + Sync) {
+    on_ranks(2, |comm| {
+        let (group, rank) = (Group::create(&comm, &config())?, comm.rank());
+        body(&group, rank, G2::IDS[rank].map(|id| id as i32))?;
+        group.destroy()?;
+        Ok(())
+    });
 }
 
 /// Dispatches and combines G2 with a step that owns its handle.
 fn round(step: &mut Step<'_, Handle>, rank: usize) -> Result<(Flat, Vec<f32>)> {
     let mut received = Flat::new(16, 512, 2);
-    let (tokens, weights) = (G2::tokens(rank, 512), G2::weights(rank));
-    received.dispatch(step, &tokens, &weights, ExpertIdKind::Auto)?;
-    let combined = received.combine(step)?;
-    Ok((received, row_values(&combined, 512)))
+    let combined = received.round_of_g2(step, rank)?;
+    Ok((received, combined))
 }
 
 /// A handle in memory of the caller's, prepared with int32 ids.
-fn prepared(group: &Group, comm: &Comm, ids: &[i32; 8]) -> Result<Handle> {
+fn prepared(group: &Group, ids: &[i32; 8]) -> Result<Handle> {
     let options = HandleConfig::new();
     let size = group.handle_mem_size(Layout::Flat, &options, TopK::Auto)?;
-    let memory: HandleMemory = Box::new(Buffer::<u8>::zeroed(comm, size)?);
+    let memory: HandleMemory = Box::new(Buffer::<u8>::zeroed(group.comm(), size)?);
     let mut handle = group.init_handle(Layout::Flat, &options, TopK::Auto, Some(memory))?;
     handle.update(Tensor::new(ids, &[4, 2])?, None, STREAM)?;
     Ok(handle)
@@ -39,28 +44,24 @@ fn prepared(group: &Group, comm: &Comm, ids: &[i32; 8]) -> Result<Handle> {
 /// with layout information, copy of the prepared buffer, import from the handle's state with int32
 /// ids; the restored handle gives the same bytes as the first.
 #[test]
-fn lifecycle_of_a_prepared_handle() {
-    on_ranks(2, |comm| {
-        let rank = comm.rank();
-        let group = Group::create(&comm, &config())?;
+fn a_restored_handle_gives_the_same_bytes() {
+    on_g2(|group, rank, ids| {
         let options = HandleConfig::new();
         let size = group.handle_mem_size(Layout::Flat, &options, TopK::Auto)?;
-        let memory = Buffer::<u8>::zeroed(&comm, size)?;
+        let memory = Buffer::<u8>::zeroed(group.comm(), size)?;
         let mut handle =
             group.init_handle(Layout::Flat, &options, TopK::Auto, Some(Box::new(memory)))?;
         assert_eq!(handle.state(), None);
 
-        let ids = G2::IDS[rank].map(|id| id as i32);
         let (mut total, mut counters) = ([-1_i32], [-1_i32; 2]);
         let mut info = LayoutInfo::new()
             .recv_total_counter(TensorMut::new(&mut total, &[1])?)
             .expert_counters(TensorMut::new(&mut counters, &[2])?);
         let mut step = handle.update(Tensor::new(&ids, &[4, 2])?, Some(&mut info), STREAM)?;
         let mut first = Flat::new(16, 512, 2);
-        let (tokens, weights) = (G2::tokens(rank, 512), G2::weights(rank));
-        first.dispatch(&mut step, &tokens, &weights, ExpertIdKind::Auto)?;
-        let combined = row_values(&first.combine(&mut step)?, 512);
-        assert_eq!((total[0], counters, &*combined), ([4, 5][rank], [3, 3], &COMBINED[rank][..]));
+        let combined = first.round_of_g2(&mut step, rank)?;
+        let expected = ([4, 5][rank], [3, 3], &G2::SUMMED[rank][..]);
+        assert_eq!((total[0], counters, &*combined), expected);
         drop(step);
 
         let snapshot = handle.snapshot(STREAM)?;
@@ -71,14 +72,13 @@ fn lifecycle_of_a_prepared_handle() {
         // The first handle goes, and takes its memory along.
         drop(handle.destroy()?);
 
-        let mut restored = snapshot.restore(&group)?;
+        let mut restored = snapshot.restore(group)?;
         assert_eq!(restored.tokens(), 4);
         let (second, combined) = round(&mut restored, rank)?;
         assert_eq!(second.rows, first.rows);
         assert_eq!((&second.weights, &second.ids), (&first.weights, &first.ids));
-        assert_eq!(combined, COMBINED[rank]);
+        assert_eq!(combined, G2::SUMMED[rank]);
         restored.into_handle().destroy()?;
-        group.destroy()?;
         Ok(())
     });
 }
@@ -86,19 +86,14 @@ fn lifecycle_of_a_prepared_handle() {
 /// A snapshot is of one moment: a later update of its handle does not change it.
 #[test]
 fn a_snapshot_outlives_its_handles_next_update() {
-    on_ranks(2, |comm| {
-        let rank = comm.rank();
-        let group = Group::create(&comm, &config())?;
-        let ids = G2::IDS[rank].map(|id| id as i32);
-        let mut handle = prepared(&group, &comm, &ids)?;
+    on_g2(|group, rank, ids| {
+        let mut handle = prepared(group, &ids)?;
         let snapshot = handle.snapshot(STREAM)?;
         let none = [-1_i64; 2];
         let step = handle.update(Tensor::new(&none, &[1, 2])?, None, STREAM)?;
         drop(step);
-        let (_, combined) = round(&mut snapshot.restore(&group)?, rank)?;
-        assert_eq!(combined, COMBINED[rank]);
-        drop(handle);
-        group.destroy()?;
+        let (_, combined) = round(&mut snapshot.restore(group)?, rank)?;
+        assert_eq!(combined, G2::SUMMED[rank]);
         Ok(())
     });
 }
@@ -106,18 +101,13 @@ fn a_snapshot_outlives_its_handles_next_update() {
 /// Where the library cannot import, the same memory is prepared again from the indices.
 #[test]
 fn restore_collective_prepares_again() {
-    on_ranks(2, |comm| {
-        let rank = comm.rank();
-        let group = Group::create(&comm, &config())?;
-        let ids = G2::IDS[rank].map(|id| id as i32);
-        let handle = prepared(&group, &comm, &ids)?;
+    on_g2(|group, rank, ids| {
+        let handle = prepared(group, &ids)?;
         let snapshot = handle.snapshot(STREAM)?;
         drop(handle);
         let topk_idx = Tensor::new(&ids, &[4, 2])?;
-        let mut step = snapshot.restore_collective(&group, topk_idx, None, STREAM)?;
-        assert_eq!(round(&mut step, rank)?.1, COMBINED[rank]);
-        drop(step);
-        group.destroy()?;
+        let mut step = snapshot.restore_collective(group, topk_idx, None, STREAM)?;
+        assert_eq!(round(&mut step, rank)?.1, G2::SUMMED[rank]);
         Ok(())
     });
 }
@@ -126,23 +116,26 @@ fn restore_collective_prepares_again() {
 /// memory of another rank.
 #[test]
 fn foreign_and_damaged_memory_is_refused() {
-    on_ranks(2, |comm| {
-        let rank = comm.rank();
-        let group = Group::create(&comm, &config())?;
-        let ids = G2::IDS[rank].map(|id| id as i32);
+    on_g2(|group, rank, ids| {
         let options = HandleConfig::new();
         let size = group.handle_mem_size(Layout::Flat, &options, TopK::N(2))?;
         let state = HandleState { num_tokens: 4, num_topk: 2, topk_idx_datatype: DataType::Int32 };
         let import = |memory: Buffer<u8>, state: &HandleState| {
             group.import_handle(Layout::Flat, &options, state, Box::new(memory)).map(drop)
         };
-        let empty = import(Buffer::zeroed(&comm, size)?, &state);
-        assert!(empty.is_err(), "memory that nobody prepared");
+        let refused = |memory, state: &HandleState, what: &str| match import(memory, state) {
+            Err(Error::Native { call: "ncclExtImportHandle", code, .. }) => {
+                assert_eq!(code, ncclResult_t::ncclInvalidArgument, "{what}");
+            }
+            other => panic!("{what}: {other:?}"),
+        };
+        let comm = group.comm();
+        refused(Buffer::zeroed(comm, size)?, &state, "memory that nobody prepared");
 
-        let handle = prepared(&group, &comm, &ids)?;
+        let handle = prepared(group, &ids)?;
         let memory = handle.destroy()?.unwrap();
         let copy = |change: &dyn Fn(&mut Vec<u8>)| -> Result<Buffer<u8>> {
-            let mut copy = Buffer::<u8>::zeroed(&comm, memory.raw().bytes)?;
+            let mut copy = Buffer::<u8>::zeroed(comm, memory.raw().bytes)?;
             copy.copy_from(&*memory, STREAM)?;
             let mut bytes = copy.to_vec(STREAM)?;
             change(&mut bytes);
@@ -151,23 +144,21 @@ fn foreign_and_damaged_memory_is_refused() {
         };
         import(copy(&|_| {})?, &state)?;
         for at in [0, 4, 9, 20, 40] {
-            let damaged = import(copy(&|bytes| bytes[at] ^= 1)?, &state);
-            assert!(damaged.is_err(), "byte {at}");
+            refused(copy(&|bytes| bytes[at] ^= 1)?, &state, &format!("byte {at}"));
         }
         let wide = HandleState { topk_idx_datatype: DataType::Int64, ..state };
-        assert!(import(copy(&|_| {})?, &wide).is_err(), "another id type");
+        refused(copy(&|_| {})?, &wide, "another id type");
         let fewer = HandleState { num_tokens: 3, ..state };
-        assert!(import(copy(&|_| {})?, &fewer).is_err(), "another number of tokens");
+        refused(copy(&|_| {})?, &fewer, "another number of tokens");
 
         // What the other rank prepared.
-        let mut both = Buffer::<u8>::zeroed(&comm, 2 * size)?;
+        let mut both = Buffer::<u8>::zeroed(comm, 2 * size)?;
         let own = copy(&|bytes| bytes.truncate(size))?;
         comm.all_gather(&own, &mut both, STREAM)?;
         let bytes = both.to_vec(STREAM)?;
-        let mut other = Buffer::<u8>::zeroed(&comm, size)?;
+        let mut other = Buffer::<u8>::zeroed(comm, size)?;
         other.write(&bytes[(1 - rank) * size..][..size], STREAM)?;
-        assert!(import(other, &state).is_err(), "another rank's");
-        group.destroy()?;
+        refused(other, &state, "another rank's");
         Ok(())
     });
 }

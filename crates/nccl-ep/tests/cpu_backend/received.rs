@@ -1,49 +1,15 @@
-//! What arrives, counted and typed (cases R1 and R2), on the CPU backend.
+//! What arrives, counted and typed.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
-
-mod cpu;
-
-use cpu::{ExpertMajor, Flat, G2, STREAM, handle, on_ranks};
 use nccl_ep::{
-    Algorithm, ExpertIdKind, GlobalExpert, GroupConfig, Layout, LayoutInfo, LocalExpert,
-    ReceivedExperts, Tensor, TensorMut, bf16,
+    Algorithm, Error, ExpertIdKind, GlobalExpert, Group, GroupConfig, HandleConfig, Layout,
+    LayoutInfo, LocalExpert, ReceivedExperts, Tensor, TensorMut, TopK, bf16,
 };
+use nccl_ext_test::routing::{drawn, recorded};
+
+use crate::support::*;
 
 const RANKS: usize = 4;
 const EXPERTS: usize = 128;
-
-/// Routing of `tokens` tokens to `topk` different experts each; `draw` gives a rank's expert for a
-/// uniform number in `0..1`.
-fn routing(tokens: usize, topk: usize, draw: impl Fn(f64) -> usize) -> Vec<i64> {
-    let mut state = 0x9E37_79B9_7F4A_7C15_u64;
-    let mut next = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) as f64 / (1_u64 << 53) as f64
-    };
-    let mut ids = Vec::new();
-    for _ in 0..tokens {
-        let mut row = Vec::new();
-        while row.len() < topk {
-            let id = draw(next()) as i64;
-            if !row.contains(&id) {
-                row.push(id);
-            }
-        }
-        ids.extend(row);
-    }
-    ids
-}
-
-/// The recorded routing of real text: what lies between the safetensors header and the weights.
-fn recorded() -> Vec<i64> {
-    let file = include_bytes!("../../nccl-ext/data/moe_text_4x128.safetensors");
-    let header = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
-    let ids = &file[8 + header..][..512 * 8 * 8];
-    ids.chunks_exact(8).map(|id| i64::from_le_bytes(id.try_into().unwrap())).collect()
-}
 
 /// Dispatches `ids` of all ranks and checks every count against the routing itself.
 fn conserved(ids: &[i64], topk: usize) {
@@ -63,9 +29,9 @@ fn conserved(ids: &[i64], topk: usize) {
             .num_experts(EXPERTS as u32)
             .max_dispatch_tokens_per_rank(tokens as u32)
             .max_token_bytes(1024);
-        let group = nccl_ep::Group::create(&comm, &config)?;
-        let options = nccl_ep::HandleConfig::new();
-        let topk_n = nccl_ep::TopK::N(topk as u32);
+        let group = Group::create(&comm, &config)?;
+        let options = HandleConfig::new();
+        let topk_n = TopK::N(topk as u32);
         let mut em = group.init_handle(Layout::ExpertMajor, &options, topk_n, None)?;
         let mut step = em.update(Tensor::new(own, &[tokens, topk])?, None, STREAM)?;
         let mut received = ExpertMajor::new(&group, tokens, 512);
@@ -77,7 +43,7 @@ fn conserved(ids: &[i64], topk: usize) {
         let config = config
             .algorithm(Algorithm::HighThroughput)
             .max_recv_tokens_per_rank((RANKS * tokens) as u32);
-        let group = nccl_ep::Group::create(&comm, &config)?;
+        let group = Group::create(&comm, &config)?;
         let mut flat = group.init_handle(Layout::Flat, &options, topk_n, None)?;
         let (mut total, mut counters) = ([0_i64], vec![0_i32; local]);
         let mut info = LayoutInfo::new()
@@ -100,14 +66,15 @@ fn conserved(ids: &[i64], topk: usize) {
     assert_eq!(received, ids.iter().filter(|id| **id >= 0).count());
 }
 
+/// Case R1.
 #[test]
-fn r01_conservation_uniform() {
-    conserved(&routing(4 * 64, 8, |u| (u * EXPERTS as f64) as usize), 8);
+fn uniform_routing_loses_no_copy() {
+    conserved(&drawn(4 * 64, 8, |u| (u * EXPERTS as f64) as usize), 8);
 }
 
-/// The first experts get most of the tokens.
+/// Case R1: the first experts get most of the tokens.
 #[test]
-fn r01_conservation_zipf() {
+fn skewed_routing_loses_no_copy() {
     let harmonic: Vec<f64> = (1..=EXPERTS).map(|rank| 1.0 / rank as f64).collect();
     let sum: f64 = harmonic.iter().sum();
     let draw = |u: f64| {
@@ -117,12 +84,12 @@ fn r01_conservation_zipf() {
             left < 0.0
         })
     };
-    conserved(&routing(4 * 64, 4, |u| draw(u).unwrap_or(EXPERTS - 1)), 4);
+    conserved(&drawn(4 * 64, 4, |u| draw(u).unwrap_or(EXPERTS - 1)), 4);
 }
 
-/// Expert loads from 0 to 184.
+/// Case R1: expert loads from 0 to 184.
 #[test]
-fn r01_conservation_recorded() {
+fn recorded_routing_loses_no_copy() {
     let ids = recorded();
     let load = |expert: i64| ids.iter().filter(|id| **id == expert).count();
     let loads: Vec<_> = (0..EXPERTS as i64).map(load).collect();
@@ -130,41 +97,38 @@ fn r01_conservation_recorded() {
     conserved(&ids, 8);
 }
 
-/// Both numberings name the same experts, and no row beyond the count is there.
+/// Case R2: both numberings name the same experts, and no row beyond the count is there.
+///
+/// EP vectors B9 and B10.
 #[test]
-fn r02_received_ids_are_typed_and_counted() {
-    on_ranks(2, |comm| {
-        let rank = comm.rank();
-        let (group, mut flat) = handle(&comm, &G2::ht(), Layout::Flat)?;
-        let mut step = flat.update(Tensor::new(&G2::IDS[rank], &[4, 2])?, None, STREAM)?;
+fn received_ids_are_typed_and_counted() {
+    with_handle(2, &high_throughput(), Layout::Flat, |group, handle| {
+        let (rank, placement) = (group.comm().rank(), group.placement());
+        let mut step = handle.update(Tensor::new(&G2::IDS[rank], &[4, 2])?, None, STREAM)?;
         let (tokens, weights) = (G2::tokens(rank, 512), G2::weights(rank));
         let rows = [4, 5][rank];
         let mut named = Vec::new();
         for kind in [ExpertIdKind::Local, ExpertIdKind::Global, ExpertIdKind::Auto] {
             let mut received = Flat::new(16, 512, 2);
             received.dispatch(&mut step, &tokens, &weights, kind)?;
-            let placement = group.placement();
             let experts = ReceivedExperts::new(&received.ids, 2, rows, rank, placement, kind)?;
             assert!(experts.row(rows).is_none() && experts.row(usize::MAX).is_none());
+            assert_eq!(experts.rows(), rows);
             let all: Vec<Vec<_>> =
                 (0..experts.rows()).map(|row| experts.row(row).unwrap().collect()).collect();
             named.push(all);
         }
         assert_eq!(named[0], named[1]);
         assert_eq!(named[0], named[2]);
-        // B9 and B10: the third row of rank 0 is for both its experts, in ascending order.
+        // The third row of rank 0 is for both its experts, in ascending order.
         let row: Vec<_> = named[0][2].iter().map(|e| (e.choice, e.local, e.global)).collect();
         let expected: &[_] = match rank {
             0 => &[(0, LocalExpert(0), GlobalExpert(0)), (1, LocalExpert(1), GlobalExpert(1))],
             _ => &[(0, LocalExpert(0), GlobalExpert(2))],
         };
         assert_eq!(row, expected);
-        let few =
-            ReceivedExperts::new(&[0_i64; 3], 2, 2, rank, group.placement(), ExpertIdKind::Local);
-        assert!(few.is_err());
-        drop(step);
-        drop(flat);
-        group.destroy()?;
+        let few = ReceivedExperts::new(&[0_i64; 3], 2, 2, rank, placement, ExpertIdKind::Local);
+        assert!(matches!(few.map(drop), Err(Error::Invalid { .. })));
         Ok(())
     });
 }

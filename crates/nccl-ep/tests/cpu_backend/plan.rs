@@ -1,15 +1,12 @@
 //! The memory plan against the CPU backend.
 
-#![allow(clippy::unwrap_used, reason = "a test")]
-
-mod cpu;
-
-use cpu::on_ranks;
 use nccl_ep::plan::{self, Setup};
 use nccl_ep::{
     Algorithm, DataType, Group, GroupConfig, HandleConfig, Layout, Presence, Result, TensorSpec,
     TopK,
 };
+
+use crate::support::*;
 
 /// The size of low-latency handle memory is promised exactly, for either layout (EP 3.1).
 #[test]

@@ -1,91 +1,78 @@
-//! Small worlds on the CPU backend, and the fixtures of EP 9.0.
+//! Groups and handles on the CPU backend, and what dispatch and combine give there.
 
-#![allow(dead_code, unreachable_pub, clippy::unwrap_used, clippy::panic)]
-
+use std::borrow::BorrowMut;
 use std::fmt::Debug;
-use std::time::Duration;
 
 use nccl_ep::{
     Algorithm, CombineConfig, CombineInputs, CombineOutputs, Comm, DispatchConfig, DispatchInputs,
-    DispatchOutputs, Error, ExpertIdKind, Group, GroupConfig, Handle, Layout, LayoutInfo, Result,
-    Step, Stream, Tensor, TensorMut, bf16,
+    DispatchOutputs, ExpertIdKind, Group, GroupConfig, Handle, HandleConfig, Layout, LayoutInfo,
+    Result, Step, Tensor, TensorMut, TopK, bf16,
 };
-use nccl_ext_cpu::{CpuConfig, RankFailure, run_ranks};
+pub(crate) use nccl_ext_test::routing::G2;
+pub(crate) use nccl_ext_test::worlds::*;
 
-pub const STREAM: Stream<'static> = Stream::DEFAULT;
-
-/// Runs `body` on every rank; each must succeed.
-pub fn on_ranks<T: Send + Debug>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Vec<T> {
-    let results = outcomes(ranks, body);
-    results.into_iter().map(|result| result.unwrap()).collect()
+/// Low latency for [`G2`].
+pub(crate) fn low_latency() -> GroupConfig {
+    GroupConfig::new().num_experts(4).max_dispatch_tokens_per_rank(4).max_token_bytes(1024)
 }
 
-/// Runs `body` on every rank with a short time-out and gives each rank's result.
-pub fn outcomes<T: Send>(
+/// High throughput for [`G2`].
+pub(crate) fn high_throughput() -> GroupConfig {
+    low_latency().algorithm(Algorithm::HighThroughput).max_recv_tokens_per_rank(16)
+}
+
+/// A handle for two experts per token.
+pub(crate) fn top2(group: &Group, layout: Layout) -> Result<Handle> {
+    group.init_handle(layout, &HandleConfig::new(), TopK::N(2), None)
+}
+
+/// A group, and a handle for two experts per token.
+pub(crate) fn handle(comm: &Comm, config: &GroupConfig, layout: Layout) -> Result<(Group, Handle)> {
+    let group = Group::create(comm, config)?;
+    let handle = top2(&group, layout)?;
+    Ok((group, handle))
+}
+
+/// Runs `body` on every rank of a new world, with a group and a handle for two experts per token,
+/// and destroys both after it. No rank fails.
+#[track_caller]
+pub(crate) fn with_handle<T: Send + Debug>(
     ranks: usize,
-    body: impl Fn(Comm) -> Result<T> + Sync,
-) -> Vec<Result<T, RankFailure<Error>>> {
-    run_ranks(ranks, &CpuConfig::new().timeout(Duration::from_secs(20)), body)
+    config: &GroupConfig,
+    layout: Layout,
+    body: impl Fn(&Group, &mut Handle) -> Result<T> + Sync,
+) -> Vec<T> {
+    on_ranks(ranks, |comm| {
+        let (group, mut handle) = handle(&comm, config, layout)?;
+        let result = body(&group, &mut handle)?;
+        handle.destroy()?;
+        group.destroy()?;
+        comm.destroy()?;
+        Ok(result)
+    })
 }
 
-/// Waits until all ranks are here.
-pub fn meet(comm: &Comm) -> Result<()> {
-    let mut sum = [0_i32];
-    comm.all_reduce(&[1_i32], &mut sum, nccl_ep::Reduction::Sum, STREAM)
-}
-
-/// EP 9.0 G2: two ranks, four experts, top-2, four tokens a rank.
-pub struct G2;
-
-impl G2 {
-    pub const IDS: [[i64; 8]; 2] = [[0, 2, 3, 1, 1, 0, -1, -1], [2, -1, 3, 3, 0, 1, 2, 3]];
-
-    /// Without the duplicate in rank 1's second row, which low-latency expert-major cannot take.
-    pub const UNIQUE_IDS: [[i64; 8]; 2] = [Self::IDS[0], [2, -1, 3, -1, 0, 1, 2, 3]];
-
-    pub fn value(rank: usize, token: usize) -> f32 {
-        (rank * 4 + token + 1) as f32
-    }
-
-    pub fn tokens(rank: usize, hidden: usize) -> Vec<bf16> {
-        let rows = (0..4).flat_map(|token| std::iter::repeat_n(Self::value(rank, token), hidden));
-        rows.map(bf16::from_f32).collect()
-    }
-
-    pub fn weights(rank: usize) -> Vec<f32> {
-        (0..8).map(|i| Self::value(rank, i / 2) + (i % 2) as f32 / 4.0).collect()
-    }
-
-    pub fn ll() -> GroupConfig {
-        GroupConfig::new().num_experts(4).max_dispatch_tokens_per_rank(4).max_token_bytes(1024)
-    }
-
-    pub fn ht() -> GroupConfig {
-        Self::ll().algorithm(Algorithm::HighThroughput).max_recv_tokens_per_rank(16)
-    }
-}
-
-/// What an LL expert-major dispatch gave.
-pub struct ExpertMajor {
-    pub counters: Vec<i32>,
-    pub rows: Vec<bf16>,
+/// What a low-latency expert-major dispatch gave.
+pub(crate) struct ExpertMajor {
+    pub(crate) counters: Vec<i32>,
+    pub(crate) rows: Vec<bf16>,
     local: usize,
     slots: usize,
     hidden: usize,
 }
 
 impl ExpertMajor {
-    pub const CANARY: f32 = -77.0;
+    pub(crate) const CANARY: f32 = -77.0;
 
-    pub fn new(group: &Group, max_tokens: usize, hidden: usize) -> Self {
+    pub(crate) fn new(group: &Group, max_tokens: usize, hidden: usize) -> Self {
         let (local, slots) = (group.local_experts(), group.comm().size() * max_tokens);
         let rows = vec![bf16::from_f32(Self::CANARY); local * slots * hidden];
         Self { counters: vec![-1; local], rows, local, slots, hidden }
     }
 
-    pub fn dispatch<H>(&mut self, step: &mut Step<'_, H>, tokens: &[bf16]) -> Result<()>
+    pub(crate) fn dispatch<H>(&mut self, step: &mut Step<'_, H>, tokens: &[bf16]) -> Result<()>
     where
-        H: std::borrow::BorrowMut<Handle>,
+        H: BorrowMut<Handle>,
     {
         let shape = [step.tokens(), self.hidden];
         let inputs = DispatchInputs::new(Tensor::new(tokens, &shape)?);
@@ -96,9 +83,9 @@ impl ExpertMajor {
         step.dispatch(&inputs, &mut outputs, Some(&mut info), &DispatchConfig::new(), STREAM)
     }
 
-    pub fn combine<H>(&self, step: &mut Step<'_, H>, weights: &[f32]) -> Result<Vec<bf16>>
+    pub(crate) fn combine<H>(&self, step: &mut Step<'_, H>, weights: &[f32]) -> Result<Vec<bf16>>
     where
-        H: std::borrow::BorrowMut<Handle>,
+        H: BorrowMut<Handle>,
     {
         let (tokens, topk) = (step.tokens(), step.handle().num_topk());
         let mut combined = vec![bf16::ZERO; tokens * self.hidden];
@@ -111,8 +98,17 @@ impl ExpertMajor {
         Ok(combined)
     }
 
+    /// Dispatches [`G2`] and combines what arrives, to one value per token.
+    pub(crate) fn round_of_g2<H>(&mut self, step: &mut Step<'_, H>, rank: usize) -> Result<Vec<f32>>
+    where
+        H: BorrowMut<Handle>,
+    {
+        self.dispatch(step, &G2::tokens(rank, self.hidden))?;
+        Ok(row_values(&self.combine(step, &G2::weights(rank))?, self.hidden))
+    }
+
     /// First elements of an expert's rows, sorted; and of the rows after them.
-    pub fn zone(&self, expert: usize) -> (Vec<f32>, Vec<f32>) {
+    pub(crate) fn zone(&self, expert: usize) -> (Vec<f32>, Vec<f32>) {
         let row = |slot: usize| self.rows[(expert * self.slots + slot) * self.hidden].to_f32();
         let count = usize::try_from(self.counters[expert]).unwrap();
         let mut live: Vec<_> = (0..count).map(row).collect();
@@ -121,25 +117,25 @@ impl ExpertMajor {
     }
 }
 
-/// What an HT flat dispatch gave.
+/// What a high-throughput flat dispatch gave.
 #[derive(Debug)]
-pub struct Flat {
-    pub rows: Vec<bf16>,
-    pub weights: Vec<f32>,
-    pub ids: Vec<i64>,
-    pub capacity: usize,
-    pub hidden: usize,
-    pub topk: usize,
+pub(crate) struct Flat {
+    pub(crate) rows: Vec<bf16>,
+    pub(crate) weights: Vec<f32>,
+    pub(crate) ids: Vec<i64>,
+    pub(crate) capacity: usize,
+    pub(crate) hidden: usize,
+    pub(crate) topk: usize,
 }
 
 impl Flat {
-    pub fn new(capacity: usize, hidden: usize, topk: usize) -> Self {
+    pub(crate) fn new(capacity: usize, hidden: usize, topk: usize) -> Self {
         let rows = vec![bf16::from_f32(ExpertMajor::CANARY); capacity * hidden];
         let (weights, ids) = (vec![-77.0; capacity * topk], vec![-77; capacity * topk]);
         Self { rows, weights, ids, capacity, hidden, topk }
     }
 
-    pub fn dispatch<H>(
+    pub(crate) fn dispatch<H>(
         &mut self,
         step: &mut Step<'_, H>,
         tokens: &[bf16],
@@ -147,7 +143,7 @@ impl Flat {
         kind: ExpertIdKind,
     ) -> Result<()>
     where
-        H: std::borrow::BorrowMut<Handle>,
+        H: BorrowMut<Handle>,
     {
         let count = step.tokens();
         let inputs = DispatchInputs::new(Tensor::new(tokens, &[count, self.hidden])?)
@@ -161,9 +157,9 @@ impl Flat {
         step.dispatch(&inputs, &mut outputs, Some(&mut info), &DispatchConfig::new(), STREAM)
     }
 
-    pub fn combine<H>(&self, step: &mut Step<'_, H>) -> Result<Vec<bf16>>
+    pub(crate) fn combine<H>(&self, step: &mut Step<'_, H>) -> Result<Vec<bf16>>
     where
-        H: std::borrow::BorrowMut<Handle>,
+        H: BorrowMut<Handle>,
     {
         let tokens = step.tokens();
         let mut combined = vec![bf16::ZERO; tokens * self.hidden];
@@ -174,26 +170,28 @@ impl Flat {
         Ok(combined)
     }
 
+    /// Dispatches [`G2`] and combines what arrives, to one value per token.
+    pub(crate) fn round_of_g2<H>(&mut self, step: &mut Step<'_, H>, rank: usize) -> Result<Vec<f32>>
+    where
+        H: BorrowMut<Handle>,
+    {
+        let (tokens, weights) = (G2::tokens(rank, self.hidden), G2::weights(rank));
+        self.dispatch(step, &tokens, &weights, ExpertIdKind::Auto)?;
+        Ok(row_values(&self.combine(step)?, self.hidden))
+    }
+
     /// First elements of the first `count` rows.
-    pub fn values(&self, count: usize) -> Vec<f32> {
+    pub(crate) fn values(&self, count: usize) -> Vec<f32> {
         (0..count).map(|row| self.rows[row * self.hidden].to_f32()).collect()
     }
 }
 
 /// First elements of combined rows, after checking that each row is of one value.
-pub fn row_values(combined: &[bf16], hidden: usize) -> Vec<f32> {
+pub(crate) fn row_values(combined: &[bf16], hidden: usize) -> Vec<f32> {
     let rows = combined.chunks_exact(hidden);
     rows.map(|row| {
         assert!(row.iter().all(|x| x.to_bits() == row[0].to_bits()), "a row of one value");
         row[0].to_f32()
     })
     .collect()
-}
-
-/// A group and a handle without routing.
-pub fn handle(comm: &Comm, config: &GroupConfig, layout: Layout) -> Result<(Group, Handle)> {
-    let group = Group::create(comm, config)?;
-    let options = nccl_ep::HandleConfig::new();
-    let handle = group.init_handle(layout, &options, nccl_ep::TopK::N(2), None)?;
-    Ok((group, handle))
 }

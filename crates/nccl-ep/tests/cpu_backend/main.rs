@@ -1,0 +1,20 @@
+//! The safe API on the CPU backend: the ranks are threads of the test.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
+
+mod allocator;
+mod auto_traits;
+mod backends;
+mod destruction;
+mod disagreement;
+mod forwarded_scales;
+mod handle_memory;
+mod limits;
+mod low_latency_rounds;
+mod masks;
+mod plan;
+mod received;
+mod round_trip;
+mod snapshot;
+mod staged;
+mod support;
