@@ -28,8 +28,10 @@ fn l14_a_killed_run_leaves_the_tree_and_the_next_one_cleans_up() {
 
     let (sh, pipe) = (&case.bench.sh, case.bench.path("x.whl"));
     cmd!(sh, "mkfifo {pipe}").quiet().run().unwrap();
+    // The harness names tests by their path inside the crate.
+    let (_, module) = module_path!().split_once("::").unwrap();
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "stage::tests::interrupted::child", "--nocapture"])
+        .args(["--exact", &format!("{module}::child"), "--nocapture"])
         .env(FOLDER, case.bench.path(""))
         .spawn()
         .unwrap();
