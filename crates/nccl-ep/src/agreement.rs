@@ -4,16 +4,16 @@
 //! differently corrupts memory or hangs (EP 2.1).
 
 use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{Buffer, Comm, Result, Scope, Stream};
+use nccl_ext_core::{Buffer, Comm, Result, Scope, Stream, env_value};
 
-use crate::rules::group::{Facts, strtoul};
+use crate::rules::group::Facts;
 
 const FIELDS: usize = 25;
 
 /// Everything that must be equal, by name. `compiles`: whether this rank could compile kernels.
 fn fields(facts: &Facts<'_>, compiles: bool) -> [(&'static str, u64); FIELDS] {
     let Facts { config, environment, .. } = facts;
-    let number = |name| strtoul(&std::env::var(name).unwrap_or_default());
+    let number = |name| env_value::variable(name).map_or(0, |text| env_value::strtoul(&text));
     [
         ("algorithm", config.algorithm as u64),
         ("num_experts", config.num_experts.into()),

@@ -23,6 +23,7 @@ mod comm;
 mod data_type;
 pub mod device;
 pub mod driver;
+pub mod env_value;
 mod environment;
 mod error;
 mod event;

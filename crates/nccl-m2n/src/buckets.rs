@@ -3,14 +3,13 @@
 use std::fmt;
 
 use nccl_ext_core::Scope;
+use nccl_ext_core::env_value::{self, SizeListLimits};
 use nccl_ext_core::rules::{RuleInfo, Violation};
-
-use crate::settings::number;
 
 /// Most sizes of a profile.
 const MOST: usize = 8;
 /// Most slots of all sizes together.
-const MOST_SLOTS: usize = 64;
+const MOST_SLOTS: u64 = 64;
 /// The smallest request, and so the least that the largest size must hold.
 pub(crate) const SMALLEST_REQUEST: usize = 2048;
 /// 2 GiB in four slots.
@@ -33,23 +32,17 @@ impl Buckets {
     /// `None` for anything else; the library warns then and keeps its built-in 2 GiB.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
-        let mut buckets = Self { sizes: [(0, 0); MOST], len: 0 };
-        for item in text.split(',') {
-            let (size, slots) = match item.split_once(':') {
-                Some((size, slots)) => (size, plain(slots)?),
-                None => (item, 1),
-            };
-            let slot = buckets.sizes.get_mut(buckets.len)?;
-            *slot = (bytes(blanks(size))?, slots);
-            buckets.len += 1;
+        let limits = SizeListLimits {
+            sizes: MOST,
+            counts: MOST_SLOTS,
+            largest_at_least: SMALLEST_REQUEST as u64,
+        };
+        let list = env_value::size_list(text, limits)?;
+        let mut buckets = Self { sizes: [(0, 0); MOST], len: list.len() };
+        for (bucket, (size, slots)) in buckets.sizes.iter_mut().zip(list) {
+            *bucket = (usize::try_from(size).ok()?, usize::try_from(slots).ok()?);
         }
-        let len = buckets.len;
-        let sizes = buckets.sizes.get_mut(..len)?;
-        sizes.sort_unstable();
-        let distinct = sizes.windows(2).all(|pair| pair[0].0 != pair[1].0);
-        let slots = sizes.iter().try_fold(0_usize, |sum, (_, slots)| sum.checked_add(*slots))?;
-        let enough = buckets.largest() >= SMALLEST_REQUEST;
-        (distinct && slots <= MOST_SLOTS && enough).then_some(buckets)
+        Some(buckets)
     }
 
     /// Bytes and number of slots of each size, ascending.
@@ -82,26 +75,6 @@ impl Default for Buckets {
         sizes[0] = IMPLICIT;
         Self { sizes, len: 1 }
     }
-}
-
-fn blanks(text: &str) -> &str {
-    text.trim_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r'])
-}
-
-/// A positive decimal number without a sign, blanks around it.
-fn plain(text: &str) -> Option<usize> {
-    let text = blanks(text);
-    if text.starts_with('+') { None } else { number(text).filter(|n| *n > 0) }
-}
-
-fn bytes(text: &str) -> Option<usize> {
-    let (digits, unit) = match text.as_bytes().last()? {
-        b'k' | b'K' => (&text[..text.len() - 1], 1 << 10),
-        b'm' | b'M' => (&text[..text.len() - 1], 1 << 20),
-        _ => (text, 1),
-    };
-    let clean = digits.bytes().all(|byte| byte.is_ascii_digit());
-    if clean { plain(digits)?.checked_mul(unit) } else { None }
 }
 
 impl fmt::Display for Buckets {

@@ -1,5 +1,7 @@
 //! The library's settings that decide how a reshard travels and what is accepted.
 
+use nccl_ext_core::env_value;
+
 use crate::buckets::Buckets;
 use crate::config::Config;
 use crate::plan::LoadBalance;
@@ -71,7 +73,7 @@ impl Settings {
     /// ignore count as unset.
     #[must_use]
     pub fn from_env() -> Self {
-        Self::read(&Config::new(), |name| std::env::var(name).ok())
+        Self::read(&Config::new(), env_value::variable)
     }
 
     /// The same for any environment, with a configuration below it.
@@ -80,22 +82,22 @@ impl Settings {
         let get = |name: &str| variable(&format!("NCCL_RESHARD_{name}"));
         // A C int: one that does not fit is ignored (M2N 5).
         let positive = |name: &str| {
-            let value = get(name).and_then(|text| number(&text));
-            value.filter(|n| *n > 0 && i32::try_from(*n).is_ok())
+            get(name).and_then(|text| env_value::positive_int(&text)).map(|n| n as usize)
         };
-        let switch = |name: &str| get(name).and_then(|text| boolean(&text));
-        let word = |name: &str| get(name).map(|text| text.to_ascii_uppercase());
+        let switch = |name: &str| get(name).and_then(|text| env_value::flag_or_yes_no(&text));
+        let word =
+            |name: &str, words: &[&str]| get(name).and_then(|text| env_value::word(&text, words));
         let most = config.max_cta.and_then(|max| usize::try_from(max).ok());
         Self {
-            copy_algorithm: match word("COPY_ALGORITHM").as_deref() {
-                Some("DIRECT") => CopyAlgorithm::Direct,
-                Some("PIPE") => CopyAlgorithm::Pipe,
-                _ => CopyAlgorithm::Pack,
+            copy_algorithm: match word("COPY_ALGORITHM", &["DIRECT", "PIPE"]) {
+                Some(0) => CopyAlgorithm::Direct,
+                Some(_) => CopyAlgorithm::Pipe,
+                None => CopyAlgorithm::Pack,
             },
-            load_balance: match word("LB_MODE").as_deref() {
-                Some("UNIFORM") => Some(LoadBalance::Uniform),
-                Some("NODE_AWARE") => Some(LoadBalance::NodeAware),
-                _ => None,
+            load_balance: match word("LB_MODE", &["UNIFORM", "NODE_AWARE"]) {
+                Some(0) => Some(LoadBalance::Uniform),
+                Some(_) => Some(LoadBalance::NodeAware),
+                None => None,
             },
             uniform_broadcast: switch("AUTO_UNIFORM_BCAST"),
             split_comm: switch("SPLIT_COMM"),
@@ -108,22 +110,6 @@ impl Settings {
             ctas: positive("NUM_CTAS").unwrap_or_else(|| most.map_or(CTAS, |max| max.min(CTAS))),
             pipe_peers: positive("PIPE_GIN_PEERS_PER_SLOT").unwrap_or(plain.pipe_peers),
         }
-    }
-}
-
-/// Strict decimal: leading blanks, a plus, digits, nothing else.
-pub(crate) fn number(text: &str) -> Option<usize> {
-    let text = text.trim_start_matches([' ', '\t', '\n', '\x0b', '\x0c', '\r']);
-    let digits = text.strip_prefix('+').unwrap_or(text);
-    let decimal = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
-    if decimal { digits.parse().ok() } else { None }
-}
-
-fn boolean(text: &str) -> Option<bool> {
-    match text.to_ascii_lowercase().as_str() {
-        "1" | "true" | "yes" | "on" => Some(true),
-        "0" | "false" | "no" | "off" => Some(false),
-        _ => None,
     }
 }
 

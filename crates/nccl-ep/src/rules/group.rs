@@ -1,6 +1,6 @@
 //! Rules of group creation (EP 2.1, 2.6, 11).
 
-use nccl_ext_core::rules;
+use nccl_ext_core::{env_value, rules};
 
 use crate::config::GroupConfig;
 use crate::enums::{Algorithm, OverflowPolicy, ZeroCopyMode};
@@ -30,30 +30,17 @@ pub(crate) struct Environment {
     pub(crate) no_guard: bool,
 }
 
-/// What C's `strtoul` makes of a text, since that is how the library reads its numbers (EP 7.1):
-/// leading blanks, a sign, then digits up to anything else; garbage is 0.
-pub(crate) fn strtoul(text: &str) -> u64 {
-    let text = text.trim_start_matches([' ', '\t', '\n', '\u{b}', '\u{c}', '\r']);
-    let (negative, digits) = match text.as_bytes().first() {
-        Some(b'-') => (true, &text[1..]),
-        Some(b'+') => (false, &text[1..]),
-        _ => (false, text),
-    };
-    let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
-    let digits = &digits[..end];
-    let value = if digits.is_empty() { 0 } else { digits.parse().unwrap_or(u64::MAX) };
-    if negative { value.wrapping_neg() } else { value }
-}
-
 impl Environment {
     pub(crate) fn read() -> Self {
-        let text = |name| std::env::var(name).unwrap_or_default();
-        let flag = |name| {
-            let value = text(name).to_ascii_lowercase();
-            matches!(value.as_str(), "1" | "on" | "true")
-        };
+        Self::of(&env_value::variable)
+    }
+
+    /// The same of any environment.
+    fn of(variable: &dyn Fn(&str) -> Option<String>) -> Self {
+        let flag = |name| variable(name).and_then(|text| env_value::flag(&text)).unwrap_or(false);
+        let sms = variable("NCCL_EP_COMM_SMS").map(|text| env_value::strtoul(&text));
         Self {
-            comm_sms: Some(strtoul(&text("NCCL_EP_COMM_SMS"))).filter(|sms| *sms > 0),
+            comm_sms: sms.filter(|sms| *sms > 0),
             local_dup: flag("NCCL_EP_HT_EM_LOCAL_DUP"),
             nvlink_dup: flag("NCCL_EP_HT_EM_NVLINK_DUP"),
             no_guard: flag("NCCL_EP_DISABLE_GUARD"),
@@ -120,23 +107,37 @@ impl Facts<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::strtoul;
+    use super::*;
+
+    fn sms_of_132(text: &'static str) -> u64 {
+        let variable = move |name: &str| (name == "NCCL_EP_COMM_SMS").then(|| text.to_owned());
+        let environment = Environment::of(&variable);
+        let config = &GroupConfig::new();
+        Facts { config, ranks: 2, lsa: 2, device_sms: 132, environment }.comm_sms()
+    }
+
+    /// EP 7.1: the library compares before it narrows, and keeps the default for what is out of
+    /// range.
+    #[test]
+    fn the_number_of_sms_is_read_as_the_library_reads_it() {
+        for (text, sms) in [
+            ("+16", 16),
+            (" 24 SMs", 24),
+            ("132", 132),
+            ("133", 132),
+            ("many", 132),
+            ("-1", 132),
+            ("4294967312", 132),
+        ] {
+            assert_eq!(sms_of_132(text), sms, "{text:?}");
+        }
+    }
 
     #[test]
-    fn numbers_are_read_as_the_library_reads_them() {
-        for (text, value) in [
-            ("40", 40),
-            ("+40", 40),
-            (" 40", 40),
-            ("\t40x", 40),
-            ("", 0),
-            ("x40", 0),
-            ("- 4", 0),
-            ("-1", u64::MAX),
-            ("99999999999999999999", u64::MAX),
-        ] {
-            assert_eq!(strtoul(text), value, "{text:?}");
-        }
+    fn flags_that_are_neither_on_nor_off_are_off() {
+        let flag = |text: &'static str| Environment::of(&move |_| Some(text.into())).no_guard;
+        assert!(flag("1") && flag("On") && flag("TRUE"));
+        assert!(!flag("0") && !flag("") && !flag("yes") && !flag("2"));
     }
 }
 

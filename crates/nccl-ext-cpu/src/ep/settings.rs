@@ -65,7 +65,9 @@ pub(super) fn resolve(
         (0, false) => SM_COUNT,
         (given, _) => given,
     };
-    let override_sms = environment.comm_sms.filter(|sms| (1..=SM_COUNT).contains(sms));
+    // Compared before it is narrowed (EP 7.1).
+    let override_sms = environment.comm_sms.and_then(|sms| u32::try_from(sms).ok());
+    let override_sms = override_sms.filter(|sms| (1..=SM_COUNT).contains(sms));
     let max_recv = match (config.max_recv_tokens_per_rank, high) {
         (0, true) => all_tokens.saturating_mul(u64::from(config.num_topk.max(1))),
         (0, false) => all_tokens,
@@ -100,7 +102,7 @@ pub(super) fn resolve(
 /// EP 2.3. Parts of a millisecond are cut off, so that less than one is no time at all.
 fn timeout(nanoseconds: u64, environment: &Environment) -> Duration {
     match (environment.timeout_ms, nanoseconds) {
-        (Some(given), _) if given > 0 => Duration::from_millis(given.into()),
+        (Some(given), _) if given > 0 => Duration::from_millis(given),
         (_, 0) => Duration::from_secs(100),
         (_, given) => Duration::from_millis(given / 1_000_000),
     }
@@ -174,7 +176,21 @@ impl Settings {
 
 #[cfg(test)]
 mod tests {
+    use nccl_ep_sys::VersionedStruct as _;
+
     use super::*;
+
+    #[test]
+    fn an_override_of_the_sms_counts_within_the_device() {
+        let sms = |comm_sms| {
+            let environment = Environment { comm_sms: Some(comm_sms), ..Environment::default() };
+            let config = ncclEpGroupConfig_t { num_experts: 4, ..ncclEpGroupConfig_t::init() };
+            resolve(2, Algorithm::LowLatency, &config, &environment).comm_sms
+        };
+        assert_eq!([16, u64::from(SM_COUNT)].map(sms), [16, SM_COUNT]);
+        let ignored = [0, u64::from(SM_COUNT) + 1, (1 << 32) + 16, u64::MAX];
+        assert_eq!(ignored.map(sms), [SM_COUNT; 4]);
+    }
 
     #[test]
     fn time_outs_are_whole_milliseconds() {

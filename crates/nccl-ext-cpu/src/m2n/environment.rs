@@ -1,7 +1,7 @@
 //! Environment variables that change what a call accepts or which replica it reads, read when an
 //! epoch starts (M2N 5). Those that tune a GPU, or describe several domains, are not read.
 
-use std::env;
+use nccl_ext_core::env_value::{self, SizeListLimits};
 
 use super::balance::Balance;
 
@@ -63,16 +63,14 @@ impl Default for Environment {
 
 impl Environment {
     pub(super) fn read() -> Self {
-        Self::from(|name| env::var(format!("NCCL_RESHARD_{name}")).ok())
+        Self::from(|name| env_value::variable(&format!("NCCL_RESHARD_{name}")))
     }
 
     /// What cannot be read as the variable wants it leaves the default.
     fn from(variable: impl Fn(&str) -> Option<String>) -> Self {
         let default = Self::default();
-        let word = |name, words: &[&str]| {
-            let text = variable(name)?;
-            words.iter().position(|word| text.eq_ignore_ascii_case(word))
-        };
+        let word = |name, words: &[&str]| env_value::word(&variable(name)?, words);
+        let flag = |name| env_value::flag_or_yes_no(&variable(name)?);
         Self {
             algorithm: match word("COPY_ALGORITHM", &["PACK", "DIRECT", "PIPE"]) {
                 Some(1) => CopyAlgorithm::Direct,
@@ -81,12 +79,10 @@ impl Environment {
             },
             balance: word("LB_MODE", &["UNIFORM", "NODE_AWARE"])
                 .map(|word| [Balance::Uniform, Balance::NodeAware][word]),
-            uniform_broadcast: variable("AUTO_UNIFORM_BCAST").as_deref().and_then(flag),
-            split_comm: variable("SPLIT_COMM").as_deref().and_then(flag),
+            uniform_broadcast: flag("AUTO_UNIFORM_BCAST"),
+            split_comm: flag("SPLIT_COMM"),
             large_above: variable("SPLIT_AUTO_PARENT_THRESHOLD")
-                .and_then(|text| number(&text))
-                .and_then(|number| i32::try_from(number).ok())
-                .filter(|&number| number > 0)
+                .and_then(|text| env_value::positive_int(&text))
                 .map_or(default.large_above, |number| number.unsigned_abs() as usize),
             buckets: variable("PACK_BUFFSIZES")
                 .and_then(|text| buckets(&text))
@@ -95,61 +91,16 @@ impl Environment {
     }
 }
 
-fn flag(text: &str) -> Option<bool> {
-    let is = |words: [&str; 4]| words.iter().any(|word| text.eq_ignore_ascii_case(word));
-    if is(["1", "true", "yes", "on"]) {
-        Some(true)
-    } else if is(["0", "false", "no", "off"]) {
-        Some(false)
-    } else {
-        None
-    }
-}
-
-/// Digits after optional blanks and a plus sign, and nothing after them.
-fn number(text: &str) -> Option<u64> {
-    let text = text.trim_start_matches(|c: char| c.is_ascii_whitespace());
-    digits(text.strip_prefix('+').unwrap_or(text))
-}
-
-fn digits(text: &str) -> Option<u64> {
-    let all_digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-    if all_digits { text.parse().ok() } else { None }
-}
-
-const MOST_BUCKETS: usize = 8;
-const MOST_SLOTS: u64 = 64;
 /// Every PACK call reserves as much.
 pub(super) const SMALLEST_REQUEST: u64 = 2048;
+const BUCKETS: SizeListLimits =
+    SizeListLimits { sizes: 8, counts: 64, largest_at_least: SMALLEST_REQUEST };
 
 /// `size[:slots]`, separated by commas.
 fn buckets(text: &str) -> Option<Buckets> {
-    let mut sizes = Vec::new();
-    let mut slots = 0_u64;
-    for item in text.split(',') {
-        let (size, count) = match item.split_once(':') {
-            Some((size, count)) => (size, digits(count.trim_matches([' ', '\t']))?),
-            None => (item, 1),
-        };
-        sizes.push(size_of_bucket(size.trim_matches([' ', '\t']))?);
-        slots = slots.checked_add(count)?;
-        if count == 0 || slots > MOST_SLOTS || sizes.len() > MOST_BUCKETS {
-            return None;
-        }
-    }
-    sizes.sort_unstable();
-    let distinct = sizes.windows(2).all(|pair| pair[0] != pair[1]);
-    let buckets = Buckets { sizes, implicit: false };
-    (distinct && buckets.largest() >= SMALLEST_REQUEST).then_some(buckets)
-}
-
-fn size_of_bucket(text: &str) -> Option<u64> {
-    let (number, shift) = match text.as_bytes().last()? {
-        b'k' | b'K' => (&text[..text.len() - 1], 10),
-        b'm' | b'M' => (&text[..text.len() - 1], 20),
-        _ => (text, 0),
-    };
-    digits(number)?.checked_mul(1 << shift).filter(|&size| size > 0)
+    let list = env_value::size_list(text, BUCKETS)?;
+    let sizes = list.into_iter().map(|(size, _)| size).collect();
+    Some(Buckets { sizes, implicit: false })
 }
 
 #[cfg(test)]
