@@ -3,18 +3,14 @@
 
 use nccl_ext_core::DataType;
 
+use crate::cpu::m2n::TensorSide;
+
 /// One side of a reshard, as `{2,2}@4 [R,S1] 4x2 fp16` says it: the mesh's dimensions and first
 /// rank, the placements, the shape of a tile, the type of its elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LayoutText {
-    /// Ranks along each dimension of the mesh.
-    pub dims: Vec<usize>,
-    /// The mesh's first rank.
-    pub start_rank: usize,
-    /// For each dimension of the mesh the tensor's dimension that it shards, if any.
-    pub shards: Vec<Option<usize>>,
-    /// The shape of a tile.
-    pub local_shape: Vec<usize>,
+    /// All but the type.
+    pub side: TensorSide,
     /// The type of an element.
     pub data_type: DataType,
 }
@@ -25,49 +21,15 @@ impl LayoutText {
     /// # Panics
     /// If the text is none.
     pub fn parse(text: &str) -> Self {
-        let [mesh, placements, shape, data_type] = text.split(' ').collect::<Vec<_>>()[..] else {
-            panic!("{text}")
-        };
-        let (dims, start_rank) = mesh.split_once('@').unwrap();
-        let placements = placements.trim_matches(['[', ']']).split(',');
-        let shard = |placement: &str| placement.strip_prefix('S').map(|dim| dim.parse().unwrap());
-        Self {
-            dims: numbers(dims.trim_matches(['{', '}']), ','),
-            start_rank: start_rank.parse().unwrap(),
-            shards: placements.map(shard).collect(),
-            local_shape: numbers(shape, 'x'),
-            data_type: *DataType::ALL.iter().find(|known| known.name() == data_type).unwrap(),
-        }
+        let (side, data_type) = text.rsplit_once(' ').unwrap();
+        let data_type = DataType::ALL.iter().find(|known| known.name() == data_type).unwrap();
+        Self { side: TensorSide::parse(side), data_type: *data_type }
     }
 
     /// The elements of the global tensor that a rank holds, by row-major number, in the order of its
     /// tile. Empty for a rank that holds none.
     pub fn elements(&self, rank: usize) -> Vec<usize> {
-        let Self { dims, start_rank, shards, local_shape: shape, .. } = self;
-        let size: usize = dims.iter().product();
-        if !(*start_rank..start_rank + size).contains(&rank) {
-            return vec![];
-        }
-        let local = rank - start_rank;
-        let columns = dims.get(1).copied().unwrap_or(1);
-        let position = [local / columns, local % columns];
-        let mut origin = vec![0; shape.len()];
-        let mut global = shape.clone();
-        for (axis, shard) in shards.iter().enumerate() {
-            if let Some(dim) = *shard {
-                origin[dim] = position[axis] * shape[dim];
-                global[dim] = shape[dim] * dims[axis];
-            }
-        }
-        let element = |mut index: usize| {
-            let mut coordinates = vec![0; shape.len()];
-            for x in (0..shape.len()).rev() {
-                coordinates[x] = index % shape[x];
-                index /= shape[x];
-            }
-            (0..shape.len()).fold(0, |linear, x| linear * global[x] + origin[x] + coordinates[x])
-        };
-        (0..shape.iter().product()).map(element).collect()
+        if self.side.has(rank) { self.side.tile(rank) } else { vec![] }
     }
 
     /// A rank's tile, as bytes, of the tensor whose elements are their own numbers.

@@ -1,14 +1,28 @@
 //! The byte plans of M2N 3.2.
 
-use nccl_m2n::plan::{Conditions, Plan};
+use libtest_mimic::Trial;
+use nccl_ext_test::layout::numbers;
+use nccl_ext_test::rows::trial;
+use nccl_m2n::plan::{Conditions, Loop, Plan};
 
-use crate::notation::{layout, numbers};
-use crate::table::VECTORS;
+use crate::common::layout;
+use crate::reshards::RESHARDS;
 
-/// Vector, source and destination shards, offsets, counts, strides of both sides, run, total.
-type Row<'a> = (&'a str, usize, usize, usize, usize, &'a str, &'a str, &'a str, usize, usize);
+/// Number of the vector, source and destination shards, offsets, counts, strides of both sides, run, total.
+type Piece = (
+    &'static str,
+    usize,
+    usize,
+    usize,
+    usize,
+    &'static str,
+    &'static str,
+    &'static str,
+    usize,
+    usize,
+);
 
-const PIECES: &[Row<'_>] = &[
+const PIECES: &[Piece] = &[
     ("D05", 0, 0, 0, 0, "", "", "", 2, 2),
     ("D05", 0, 1, 2, 0, "", "", "", 1, 1),
     ("D05", 1, 1, 0, 1, "", "", "", 1, 1),
@@ -29,26 +43,27 @@ const PIECES: &[Row<'_>] = &[
     ("D31", 1, 1, 0, 0, "2", "4", "4", 4, 8),
 ];
 
-#[test]
-fn pieces_have_the_listed_offsets_and_strides() {
-    for (id, s, t, from, to, counts, source_strides, destination_strides, run, bytes) in PIECES {
-        let vector = VECTORS.iter().find(|vector| vector.id == *id).unwrap();
-        let (source, destination) = (layout(vector.source), layout(vector.destination));
-        let conditions = Conditions::one_host(vector.ranks);
-        let plan = Plan::new(&source, &destination, &conditions).unwrap();
-        let mut transfers = plan.transfers();
-        let found = transfers.find(|x| (x.source_shard, x.destination_shard) == (*s, *t)).unwrap();
-        let what = format!("{id} s{s}>t{t}");
-        assert_eq!((found.source_offset, found.destination_offset), (*from, *to), "{what}");
-        let loops = found.loops();
-        let listed = |text| numbers(text, ',');
-        let column = |pick: fn(&nccl_m2n::plan::Loop) -> usize| loops.iter().map(pick).collect();
-        let found_counts: Vec<_> = column(|level| level.count);
-        assert_eq!(found_counts, listed(counts), "{what}");
-        let found_strides: Vec<_> = column(|level| level.source_stride);
-        assert_eq!(found_strides, listed(source_strides), "{what}");
-        let found_strides: Vec<_> = column(|level| level.destination_stride);
-        assert_eq!(found_strides, listed(destination_strides), "{what}");
-        assert_eq!((found.run, found.bytes()), (*run, *bytes), "{what}");
-    }
+pub(crate) fn trials() -> Vec<Trial> {
+    let row = |piece: &'static Piece| {
+        let vector = RESHARDS.iter().find(|vector| vector.number == piece.0).unwrap();
+        let name = format!("{}::piece_of_shard_{}_in_shard_{}", vector.name, piece.1, piece.2);
+        trial(name, move || has_the_listed_offsets_and_strides(piece))
+    };
+    PIECES.iter().map(row).collect()
+}
+
+fn has_the_listed_offsets_and_strides(piece: &Piece) {
+    let (number, s, t, from, to, counts, source_strides, destination_strides, run, bytes) = *piece;
+    let vector = RESHARDS.iter().find(|vector| vector.number == number).unwrap();
+    let (source, destination) = (layout(vector.source), layout(vector.destination));
+    let plan = Plan::new(&source, &destination, &Conditions::one_host(vector.ranks)).unwrap();
+    let mut transfers = plan.transfers();
+    let found = transfers.find(|x| (x.source_shard, x.destination_shard) == (s, t)).unwrap();
+    assert_eq!((found.source_offset, found.destination_offset), (from, to));
+    let loops = found.loops();
+    let column = |pick: fn(&Loop) -> usize| -> Vec<usize> { loops.iter().map(pick).collect() };
+    assert_eq!(column(|level| level.count), numbers(counts, ','));
+    assert_eq!(column(|level| level.source_stride), numbers(source_strides, ','));
+    assert_eq!(column(|level| level.destination_stride), numbers(destination_strides, ','));
+    assert_eq!((found.run, found.bytes()), (run, bytes));
 }

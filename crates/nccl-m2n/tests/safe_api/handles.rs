@@ -1,16 +1,16 @@
-//! L01 to L14 as far as types leave them possible, and what a runtime does to its communicators.
+//! Runtimes on the CPU backend (M2N 8.3, as far as types leave it possible).
 //!
-//! L01 (NULL), L02 to L04 (other structures), L06, L07 and L10 (tokens) cannot be written; L11 to
-//! L14 are tests of the settings.
+//! NULL (M2N vector L01), other structures (M2N vectors L02 to L04) and tokens (M2N vectors L06, L07
+//! and L10) cannot be written; M2N vectors L11 to L14 are tests of the settings.
 
+use nccl_ext_test::worlds::on_ranks;
 use nccl_m2n::{Config, Error, Runtime, finalize_default, last_error};
 
-use crate::cpu::{on_ranks, reshard};
-use crate::notation::{layout, tile};
+use crate::common::{layout, reshard, tile};
 
-/// L05: the library warns and ignores it.
+/// M2N vector L05: the library warns and ignores it.
 #[test]
-fn l05_a_limit_that_would_be_ignored_is_refused() {
+fn a_limit_that_would_be_ignored_is_refused() {
     let error = Runtime::new(nccl_ext_cpu::backend(), &Config::new().max_cta(Some(0))).unwrap_err();
     assert!(error.to_string().contains("positive C int"), "{error}");
     let runtime = Runtime::new(nccl_ext_cpu::backend(), &Config::new().max_cta(Some(4))).unwrap();
@@ -18,8 +18,9 @@ fn l05_a_limit_that_would_be_ignored_is_refused() {
     runtime.finalize().unwrap();
 }
 
+/// M2N vector L08.
 #[test]
-fn l08_the_default_handle_may_be_finalised_twice() {
+fn the_default_handle_may_be_finalised_twice() {
     // SAFETY: nothing in this process uses the default handle.
     unsafe {
         finalize_default(nccl_ext_cpu::backend()).unwrap();
@@ -28,8 +29,9 @@ fn l08_the_default_handle_may_be_finalised_twice() {
     assert_eq!(last_error(nccl_ext_cpu::backend()).unwrap(), "");
 }
 
+/// M2N vector L09.
 #[test]
-fn l09_nothing_is_finalised_inside_a_group() {
+fn nothing_is_finalised_inside_a_group() {
     let backend = nccl_ext_cpu::backend();
     let runtime = Runtime::new(backend, &Config::new()).unwrap();
     let inside = runtime.group(|_| {

@@ -1,23 +1,25 @@
-//! G01 to G25: groups on the CPU backend.
+//! Groups on the CPU backend (M2N vectors G01 to G25).
 //!
-//! By type, a group cannot be ended or aborted without having been started (G01, G02), nest (G04),
-//! hold NULL (G04, G05, G16, G17), malformed structures (G07, G08) or a bad handle (G09, G10); it
-//! copies its descriptors (G15). G06, abort, is tested with stubs.
+//! By type, a group cannot be ended or aborted without having been started (M2N vectors G01, G02),
+//! nest (M2N vector G04), hold NULL (M2N vectors G04, G05, G16, G17), malformed structures (M2N
+//! vectors G07, G08) or a bad handle (M2N vectors G09, G10); it copies its descriptors (M2N vector
+//! G15). Abort (M2N vector G06) is tested with stubs.
 
 use nccl_ext_cpu::{CpuConfig, unique_id};
+use nccl_ext_test::worlds::*;
 use nccl_m2n::{
     Agreement, Comm, Config, DistTensor, DistTensorMut, Error, Layout, Result, Runtime, Stream,
 };
 
-use crate::cpu::{STREAM, destination, errors, on_ranks, outcomes, source};
-use crate::notation::{layout, tile};
+use crate::common::{destination, layout, source, tile};
 
 fn runtime(comm: &Comm, agreement: Agreement) -> Result<Runtime> {
     Runtime::new(comm.backend(), &Config::new().agreement(agreement))
 }
 
+/// M2N vector G03.
 #[test]
-fn g03_an_empty_group_succeeds() {
+fn an_empty_group_succeeds() {
     on_ranks(2, |comm| {
         let runtime = runtime(&comm, Agreement::PerShape)?;
         runtime.group(|_| Ok(()))?;
@@ -25,7 +27,9 @@ fn g03_an_empty_group_succeeds() {
     });
 }
 
-/// G25: entries of one topology are fused, others are not; all arrive.
+/// Entries of one topology are fused, others are not; all arrive.
+///
+/// M2N vector G25.
 #[test]
 fn entries_of_one_and_of_several_topologies_arrive() {
     let pairs = [
@@ -58,8 +62,10 @@ fn entries_of_one_and_of_several_topologies_arrive() {
     }
 }
 
-/// A good entry, then a bad one: the same error with its number on every rank (G08, G11, G12, case
-/// M10), nothing issued, and the next call works.
+/// A good entry, then a bad one: the same error with its number on every rank, nothing issued, and
+/// the next call works.
+///
+/// M2N vectors G08, G11 and G12. Case M10.
 #[test]
 fn one_bad_entry_fails_the_group_on_every_rank() {
     let (from, to) = (layout("{1}@0 [R] 4 uint8"), layout("{1}@1 [R] 4 uint8"));
@@ -91,7 +97,9 @@ fn one_bad_entry_fails_the_group_on_every_rank() {
     }
 }
 
-/// G18, G20: memory that entries share. Source rank 0 alone sees the first, rank 1 the second.
+/// Only source rank 0 sees the first, rank 1 the second.
+///
+/// M2N vectors G18 and G20.
 #[test]
 fn shared_memory_is_refused_on_every_rank() {
     let (from, to) = (layout("{1}@0 [R] 4 uint8"), layout("{1}@1 [R] 4 uint8"));
@@ -119,15 +127,13 @@ fn shared_memory_is_refused_on_every_rank() {
         });
         assert!(matches!(errors[sees], Error::Entry { index: 1, .. }), "{:?}", errors[sees]);
         assert!(errors[sees].to_string().contains("share no memory"), "{}", errors[sees]);
-        let Error::PeerFailed { rank, error } = &errors[1 - sees] else {
-            panic!("{:?}", errors[1 - sees])
-        };
-        assert_eq!(*rank, sees);
-        assert!(error.to_string().contains("share no memory"), "{error}");
+        let (rank, heard) = failed_peer(&errors[1 - sees]);
+        assert_eq!(rank, sees);
+        assert!(heard.contains("share no memory"), "{heard}");
     }
 }
 
-/// G21: slices that touch.
+/// M2N vector G21: slices that touch.
 #[test]
 fn neighbouring_slices_arrive() {
     let (from, to) = (layout("{1}@0 [R] 4 uint8"), layout("{1}@1 [R] 4 uint8"));
@@ -255,7 +261,9 @@ fn a_panic_while_recording_tells_its_peers() {
     assert!(texts[1].contains("rank 0 failed"), "{texts:?}");
 }
 
-/// G13, G14: the default stream has two names, and they make one bucket.
+/// The default stream has two names, and they make one bucket.
+///
+/// M2N vectors G13 and G14.
 #[test]
 fn the_legacy_stream_is_the_default_one() {
     let (from, to) = (layout("{1}@0 [R] 4 uint8"), layout("{1}@1 [R] 4 uint8"));
@@ -274,6 +282,9 @@ fn the_legacy_stream_is_the_default_one() {
         })
     });
     assert!(errors[0].to_string().contains("share no memory"), "{}", errors[0]);
+    let (rank, heard) = failed_peer(&errors[1]);
+    assert_eq!(rank, 0);
+    assert!(heard.contains("share no memory"), "{heard}");
 }
 
 /// Zero-size entries are fine alone, and not beside filled ones of their topology (M2N 2.7).
@@ -297,7 +308,7 @@ fn empty_entries() {
             runtime.finalize().map_err(Error::from)
         })
     };
-    assert!(run(&empty).iter().all(Result::is_ok));
+    run(&empty).into_iter().for_each(|result| result.unwrap());
     for result in run(&filled) {
         let message = result.unwrap_err().to_string();
         assert!(message.starts_with("entry 1 of the group: `local_shape`"), "{message}");

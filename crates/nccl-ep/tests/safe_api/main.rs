@@ -1,4 +1,4 @@
-//! The safe API on the CPU backend: the ranks are threads of the test.
+//! The safe API on the CPU backend, whose ranks are threads of the test.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 

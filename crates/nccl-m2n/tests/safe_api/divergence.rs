@@ -1,20 +1,16 @@
 //! Ranks that leave a group in different ways: nobody waits for the time-out.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod cpu;
-mod notation;
-
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
-use cpu::STREAM;
 use nccl_ext_cpu::{CpuConfig, run_ranks, unique_id};
+use nccl_ext_test::worlds::STREAM;
 use nccl_m2n::{
     Agreement, Comm, Config, DistTensor, DistTensorMut, Error, Layout, Result, Runtime, Stream,
 };
-use notation::layout;
+
+use crate::common::{layout, reshard};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -143,7 +139,7 @@ fn leaves_at_once(agreement: Agreement, panics: bool) {
         let runtime = Runtime::new(comm.backend(), &Config::new().agreement(agreement))?;
         let own = [7_u8; 4];
         let mut room = [0_u8; 4];
-        cpu::reshard(&runtime, comm, (&own, &from), (&mut room, &to))?;
+        reshard(&runtime, comm, (&own, &from), (&mut room, &to))?;
         runtime.group(|group| {
             if comm.rank() == 0 {
                 assert!(!panics, "as a user may");

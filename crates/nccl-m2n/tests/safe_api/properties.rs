@@ -1,16 +1,13 @@
 //! Random meshes of up to twelve ranks, tensors of one to three dimensions, all placements.
 
-#![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
-
-mod cpu;
-mod notation;
-
+use nccl_ext_test::worlds::on_ranks;
 use nccl_m2n::plan::{Conditions, Digest, Grouping, LoadBalance, Plan, Transport};
 use nccl_m2n::{
     Config, CopyAlgorithm, DataType, Fabric, Layout, Mesh, Placement, Runtime, Settings,
 };
-use notation::{elements, tile};
 use proptest::prelude::*;
+
+use crate::common::{elements, layout, reshard, tile};
 
 const MOST_RANKS: usize = 12;
 const TYPES: [DataType; 4] =
@@ -238,11 +235,11 @@ proptest! {
     /// The CPU backend delivers what slicing gives, also into what was there before.
     #[test]
     fn the_cpu_backend_equals_slices(case in case()) {
-        let received = cpu::on_ranks(case.ranks, |comm| {
+        let received = on_ranks(case.ranks, |comm| {
             let runtime = Runtime::new(comm.backend(), &Config::new())?;
             let own = tile(&case.source, comm.rank());
             let mut room = vec![0xEE; elements(&case.destination, comm.rank()).len() * case.destination.data_type().size()];
-            cpu::reshard(&runtime, &comm, (&own, &case.source), (&mut room, &case.destination))?;
+            reshard(&runtime, &comm, (&own, &case.source), (&mut room, &case.destination))?;
             runtime.finalize()?;
             comm.destroy()?;
             Ok(room)
@@ -257,8 +254,8 @@ proptest! {
 /// `Plan::digest` documents.
 #[test]
 fn a_digest_is_the_same_everywhere() {
-    let source = notation::layout("{2}@0 [S0] 4x8 bf16");
-    let destination = notation::layout("{2,2}@2 [R,S1] 8x4 bf16");
+    let source = layout("{2}@0 [S0] 4x8 bf16");
+    let destination = layout("{2,2}@2 [R,S1] 8x4 bf16");
     let plan = Plan::new(&source, &destination, &Conditions::one_host(8)).unwrap();
     assert_eq!(plan.digest().to_string(), "5c9e3639939d86552070d7622e713f11");
 }

@@ -1,9 +1,12 @@
-//! Data vectors of M2N 8.1.
+//! M2N vectors D01 to D38: reshards, and where each byte comes from.
 
-/// One vector: layouts as in [`crate::notation::layout`]; what arrives, by rank; and the ranks that
+/// One reshard: layouts as in [`crate::common::layout`]; what arrives, by rank; and the ranks that
 /// it comes from, where `(U: ..)` is for the uniform balance if that differs.
-pub(crate) struct Vector {
-    pub(crate) id: &'static str,
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reshard {
+    /// Of the vector.
+    pub(crate) number: &'static str,
+    pub(crate) name: &'static str,
     pub(crate) ranks: usize,
     pub(crate) global: &'static str,
     pub(crate) source: &'static str,
@@ -12,9 +15,10 @@ pub(crate) struct Vector {
     pub(crate) sources: &'static str,
 }
 
-pub(crate) const VECTORS: &[Vector] = &[
-    Vector {
-        id: "D01",
+pub(crate) const RESHARDS: &[Reshard] = &[
+    Reshard {
+        number: "D01",
+        name: "one_rank_to_one",
         ranks: 2,
         global: "8",
         source: "{1}@0 [R] 8 uint8",
@@ -22,8 +26,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r1: 0 1 2 3 4 5 6 7",
         sources: "r1<-0",
     },
-    Vector {
-        id: "D02",
+    Reshard {
+        number: "D02",
+        name: "shards_to_equal_shards",
         ranks: 4,
         global: "8",
         source: "{2}@0 [S0] 4 uint8",
@@ -31,8 +36,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1 2 3; r3: 4 5 6 7",
         sources: "r2<-0; r3<-1",
     },
-    Vector {
-        id: "D03",
+    Reshard {
+        number: "D03",
+        name: "two_shards_to_four",
         ranks: 6,
         global: "8",
         source: "{2}@0 [S0] 4 uint8",
@@ -40,8 +46,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1; r3: 2 3; r4: 4 5; r5: 6 7",
         sources: "r2,3<-0; r4,5<-1",
     },
-    Vector {
-        id: "D04",
+    Reshard {
+        number: "D04",
+        name: "four_shards_to_two",
         ranks: 6,
         global: "8",
         source: "{4}@0 [S0] 2 uint8",
@@ -49,8 +56,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r4: 0 1 2 3; r5: 4 5 6 7",
         sources: "r4<-0,1; r5<-2,3",
     },
-    Vector {
-        id: "D05",
+    Reshard {
+        number: "D05",
+        name: "two_shards_to_three",
         ranks: 5,
         global: "6",
         source: "{2}@0 [S0] 3 uint8",
@@ -58,8 +66,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1; r3: 2 3; r4: 4 5",
         sources: "r2<-0; r3<-0,1; r4<-1",
     },
-    Vector {
-        id: "D06",
+    Reshard {
+        number: "D06",
+        name: "three_shards_to_two",
         ranks: 5,
         global: "6",
         source: "{3}@0 [S0] 2 uint8",
@@ -67,8 +76,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r3: 0 1 2; r4: 3 4 5",
         sources: "r3<-0,1; r4<-1,2",
     },
-    Vector {
-        id: "D07",
+    Reshard {
+        number: "D07",
+        name: "shards_to_replicas",
         ranks: 4,
         global: "4",
         source: "{2}@0 [S0] 2 uint8",
@@ -76,8 +86,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2,3: 0 1 2 3",
         sources: "r2,3<-0,1",
     },
-    Vector {
-        id: "D08",
+    Reshard {
+        number: "D08",
+        name: "replicas_to_shards",
         ranks: 4,
         global: "4",
         source: "{2}@0 [R] 4 uint8",
@@ -85,8 +96,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1; r3: 2 3",
         sources: "r2,3<-0",
     },
-    Vector {
-        id: "D09",
+    Reshard {
+        number: "D09",
+        name: "replicas_to_replicas",
         ranks: 4,
         global: "4",
         source: "{2}@0 [R] 4 uint8",
@@ -94,8 +106,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2,3: 0 1 2 3",
         sources: "r2<-0; r3<-1",
     },
-    Vector {
-        id: "D10",
+    Reshard {
+        number: "D10",
+        name: "rows_to_rows_2x2",
         ranks: 4,
         global: "4x4",
         source: "{2}@0 [S0] 2x4 uint8",
@@ -103,8 +116,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1 2 3 4 5 6 7; r3: 8 9 10 11 12 13 14 15",
         sources: "r2<-0; r3<-1",
     },
-    Vector {
-        id: "D11",
+    Reshard {
+        number: "D11",
+        name: "rows_to_columns_2x2",
         ranks: 4,
         global: "4x4",
         source: "{2}@0 [S0] 2x4 uint8",
@@ -112,8 +126,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1 4 5 8 9 12 13; r3: 2 3 6 7 10 11 14 15",
         sources: "r2,3<-0,1",
     },
-    Vector {
-        id: "D12",
+    Reshard {
+        number: "D12",
+        name: "columns_to_rows_2x2",
         ranks: 4,
         global: "4x4",
         source: "{2}@0 [S1] 4x2 uint8",
@@ -121,8 +136,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1 2 3 4 5 6 7; r3: 8 9 10 11 12 13 14 15",
         sources: "r2,3<-0,1",
     },
-    Vector {
-        id: "D13",
+    Reshard {
+        number: "D13",
+        name: "columns_to_columns_2x2",
         ranks: 4,
         global: "4x4",
         source: "{2}@0 [S1] 4x2 uint8",
@@ -130,8 +146,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1 4 5 8 9 12 13; r3: 2 3 6 7 10 11 14 15",
         sources: "r2<-0; r3<-1",
     },
-    Vector {
-        id: "D14",
+    Reshard {
+        number: "D14",
+        name: "columns_of_fp32_to_columns_2x2",
         ranks: 4,
         global: "2x4",
         source: "{2}@0 [S1] 2x2 fp32",
@@ -139,8 +156,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1 4 5; r3: 2 3 6 7",
         sources: "r2<-0; r3<-1",
     },
-    Vector {
-        id: "D15",
+    Reshard {
+        number: "D15",
+        name: "columns_of_fp16_to_one_rank",
         ranks: 3,
         global: "2x4",
         source: "{2}@0 [S1] 2x2 fp16",
@@ -148,8 +166,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1 2 3 4 5 6 7",
         sources: "r2<-0,1",
     },
-    Vector {
-        id: "D16",
+    Reshard {
+        number: "D16",
+        name: "rows_replicated_outside_to_columns_replicated_outside",
         ranks: 8,
         global: "4x4",
         source: "{2,2}@0 [R,S0] 2x4 uint8",
@@ -157,8 +176,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r4,6: 0 1 4 5 8 9 12 13; r5,7: 2 3 6 7 10 11 14 15",
         sources: "r4,5<-0,1; r6,7<-0,1 (U: 2,3)",
     },
-    Vector {
-        id: "D17",
+    Reshard {
+        number: "D17",
+        name: "rows_replicated_inside_to_columns_replicated_inside",
         ranks: 8,
         global: "4x4",
         source: "{2,2}@0 [S0,R] 2x4 uint8",
@@ -166,8 +186,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r4,5: 0 1 4 5 8 9 12 13; r6,7: 2 3 6 7 10 11 14 15",
         sources: "r4,6<-0,2; r5,7<-0,2 (U: 1,3)",
     },
-    Vector {
-        id: "D18",
+    Reshard {
+        number: "D18",
+        name: "rows_replicated_inside_to_columns_replicated_outside",
         ranks: 8,
         global: "4x4",
         source: "{2,2}@0 [S0,R] 2x4 uint8",
@@ -175,8 +196,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r4,6: 0 1 4 5 8 9 12 13; r5,7: 2 3 6 7 10 11 14 15",
         sources: "r4,5<-0,2; r6,7<-0,2 (U: 1,3)",
     },
-    Vector {
-        id: "D19",
+    Reshard {
+        number: "D19",
+        name: "columns_replicated_outside_to_rows_replicated_inside",
         ranks: 8,
         global: "4x4",
         source: "{2,2}@0 [R,S1] 4x2 uint8",
@@ -184,8 +206,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r4,5: 0 1 2 3 4 5 6 7; r6,7: 8 9 10 11 12 13 14 15",
         sources: "r4,6<-0,1; r5,7<-0,1 (U: 2,3)",
     },
-    Vector {
-        id: "D20",
+    Reshard {
+        number: "D20",
+        name: "two_replicas_of_three_shards_to_two_shards",
         ranks: 8,
         global: "6",
         source: "{2,3}@0 [R,S0] 2 uint8",
@@ -193,8 +216,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r6: 0 1 2; r7: 3 4 5",
         sources: "r6<-0,1; r7<-1,2",
     },
-    Vector {
-        id: "D21",
+    Reshard {
+        number: "D21",
+        name: "two_shards_to_three_replicas_of_them",
         ranks: 8,
         global: "4",
         source: "{1,2}@0 [R,S0] 2 uint8",
@@ -202,8 +226,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2,4,6: 0 1; r3,5,7: 2 3",
         sources: "r2,4,6<-0; r3,5,7<-1",
     },
-    Vector {
-        id: "D22",
+    Reshard {
+        number: "D22",
+        name: "four_replicas_on_a_square_to_four_in_a_row",
         ranks: 8,
         global: "3",
         source: "{2,2}@0 [R,R] 3 uint8",
@@ -211,8 +236,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r4,5,6,7: 0 1 2",
         sources: "r4<-0; r5<-1; r6<-2; r7<-3",
     },
-    Vector {
-        id: "D23",
+    Reshard {
+        number: "D23",
+        name: "four_replicas_to_three",
         ranks: 7,
         global: "2",
         source: "{4}@0 [R] 2 uint8",
@@ -220,8 +246,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r4,5,6: 0 1",
         sources: "r4<-0; r5<-2; r6<-3",
     },
-    Vector {
-        id: "D24",
+    Reshard {
+        number: "D24",
+        name: "three_replicas_to_four",
         ranks: 7,
         global: "2",
         source: "{3}@0 [R] 2 uint8",
@@ -229,8 +256,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r3,4,5,6: 0 1",
         sources: "r3,4<-0; r5<-1; r6<-2",
     },
-    Vector {
-        id: "D25",
+    Reshard {
+        number: "D25",
+        name: "shards_to_lower_ranks",
         ranks: 4,
         global: "8",
         source: "{2}@2 [S0] 4 uint8",
@@ -238,8 +266,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r0: 0 1 2 3; r1: 4 5 6 7",
         sources: "r0<-2; r1<-3",
     },
-    Vector {
-        id: "D26",
+    Reshard {
+        number: "D26",
+        name: "shards_past_ranks_outside_of_both_meshes",
         ranks: 6,
         global: "4",
         source: "{2}@1 [S0] 2 uint8",
@@ -247,8 +276,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r4: 0 1; r5: 2 3",
         sources: "r4<-1; r5<-2",
     },
-    Vector {
-        id: "D27",
+    Reshard {
+        number: "D27",
+        name: "first_to_last_of_three_dimensions",
         ranks: 4,
         global: "2x2x4",
         source: "{2}@0 [S0] 1x2x4 uint8",
@@ -256,8 +286,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1 4 5 8 9 12 13; r3: 2 3 6 7 10 11 14 15",
         sources: "r2,3<-0,1",
     },
-    Vector {
-        id: "D28",
+    Reshard {
+        number: "D28",
+        name: "first_to_second_of_three_dimensions",
         ranks: 4,
         global: "2x4x2",
         source: "{2}@0 [S0] 1x4x2 uint8",
@@ -265,8 +296,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1 2 3 8 9 10 11; r3: 4 5 6 7 12 13 14 15",
         sources: "r2,3<-0,1",
     },
-    Vector {
-        id: "D29",
+    Reshard {
+        number: "D29",
+        name: "last_to_first_of_three_dimensions",
         ranks: 4,
         global: "2x2x4",
         source: "{2}@0 [S2] 2x2x2 uint8",
@@ -274,8 +306,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1 2 3 4 5 6 7; r3: 8 9 10 11 12 13 14 15",
         sources: "r2,3<-0,1",
     },
-    Vector {
-        id: "D30",
+    Reshard {
+        number: "D30",
+        name: "second_to_last_of_three_dimensions",
         ranks: 4,
         global: "2x2x2",
         source: "{2}@0 [S1] 2x1x2 uint8",
@@ -283,8 +316,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 2 4 6; r3: 1 3 5 7",
         sources: "r2,3<-0,1",
     },
-    Vector {
-        id: "D31",
+    Reshard {
+        number: "D31",
+        name: "second_to_second_of_three_dimensions",
         ranks: 4,
         global: "2x4x2",
         source: "{2}@0 [S1] 2x2x2 uint8",
@@ -292,8 +326,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1 2 3 8 9 10 11; r3: 4 5 6 7 12 13 14 15",
         sources: "r2<-0; r3<-1",
     },
-    Vector {
-        id: "D32",
+    Reshard {
+        number: "D32",
+        name: "second_of_three_dimensions_to_one_rank",
         ranks: 3,
         global: "2x4x2",
         source: "{2}@0 [S1] 2x2x2 uint8",
@@ -301,8 +336,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15",
         sources: "r2<-0,1",
     },
-    Vector {
-        id: "D33",
+    Reshard {
+        number: "D33",
+        name: "four_rows_to_two_columns_replicated_inside",
         ranks: 8,
         global: "4x4",
         source: "{4,1}@0 [S0,R] 1x4 uint8",
@@ -310,8 +346,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r4,5: 0 1 4 5 8 9 12 13; r6,7: 2 3 6 7 10 11 14 15",
         sources: "r4,5,6,7<-0,1,2,3",
     },
-    Vector {
-        id: "D34",
+    Reshard {
+        number: "D34",
+        name: "replicas_along_one_axis_to_replicas_along_the_other",
         ranks: 4,
         global: "4",
         source: "{1,2}@0 [S0,R] 4 uint8",
@@ -319,8 +356,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2,3: 0 1 2 3",
         sources: "r2<-0; r3<-1",
     },
-    Vector {
-        id: "D35",
+    Reshard {
+        number: "D35",
+        name: "an_empty_tensor",
         ranks: 2,
         global: "0",
         source: "{1}@0 [S0] 0 uint8",
@@ -328,8 +366,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r1: (empty)",
         sources: "r1<-none",
     },
-    Vector {
-        id: "D36",
+    Reshard {
+        number: "D36",
+        name: "shards_of_fp16_to_equal_shards",
         ranks: 4,
         global: "4",
         source: "{2}@0 [S0] 2 fp16",
@@ -337,8 +376,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r2: 0 1; r3: 2 3",
         sources: "r2<-0; r3<-1",
     },
-    Vector {
-        id: "D37",
+    Reshard {
+        number: "D37",
+        name: "two_replicas_of_shards_to_four_replicas",
         ranks: 8,
         global: "4",
         source: "{2,2}@0 [R,S0] 2 uint8",
@@ -346,8 +386,9 @@ pub(crate) const VECTORS: &[Vector] = &[
         tiles: "r4,5,6,7: 0 1 2 3",
         sources: "r4,5<-0,1; r6,7<-0,1 (U: 2,3)",
     },
-    Vector {
-        id: "D38",
+    Reshard {
+        number: "D38",
+        name: "four_shards_to_two_replicated_inside",
         ranks: 8,
         global: "8",
         source: "{4}@0 [S0] 2 uint8",
