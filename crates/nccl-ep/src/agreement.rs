@@ -4,7 +4,7 @@
 //! differently corrupts memory or hangs (EP 2.1).
 
 use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{Buffer, Comm, Result, Scope, Stream, env_value};
+use nccl_ext_core::{Comm, Result, Scope, env_value};
 
 use crate::rules::group::Facts;
 
@@ -49,12 +49,9 @@ pub(crate) fn on_configuration(comm: &Comm, facts: &Facts<'_>, compiles: bool) -
     if comm.size() == 1 {
         return Ok(());
     }
-    let send = Buffer::from_slice(comm, &own.map(|(_, value)| value))?;
-    let mut recv = Buffer::<u64>::zeroed(comm, FIELDS * comm.size())?;
-    comm.all_gather(&send, &mut recv, Stream::DEFAULT)?;
-    let all = recv.to_vec(Stream::DEFAULT)?;
-    let (first, others) = all.split_at(FIELDS);
-    for (rank, values) in (1..).zip(others.chunks_exact(FIELDS)) {
+    let all = comm.all_gather_words(&own.map(|(_, value)| value))?;
+    let first = all.of(0);
+    for (rank, values) in all.iter().enumerate().skip(1) {
         for ((name, _), (expected, found)) in own.iter().zip(first.iter().zip(values)) {
             if expected != found {
                 let rule = "every rank gives the group the same configuration and environment";

@@ -7,48 +7,14 @@ use std::marker::PhantomData;
 use nccl_ep_sys::{VersionedStruct, ncclEpTensor_t};
 use nccl_ext_core::rules::{RuleInfo, Violation};
 use nccl_ext_core::{
-    Backend, DataType, DeviceBuffer, DeviceBufferMut, MemorySpace, RawBuffer, Result, Scope,
+    DataType, DeviceBuffer, DeviceBufferMut, MemorySpace, RawBuffer, Result, Scope,
 };
 
 /// Most dimensions a tensor here has.
 pub const MAX_DIMS: usize = 4;
 
-/// The extents of a tensor, inline.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-pub struct Shape {
-    extents: [usize; MAX_DIMS],
-    dims: usize,
-}
-
-impl Shape {
-    /// A shape of at most [`MAX_DIMS`] extents; more are `None`.
-    #[must_use]
-    pub fn new(extents: &[usize]) -> Option<Self> {
-        let mut shape = Self { extents: [0; MAX_DIMS], dims: extents.len() };
-        shape.extents.get_mut(..extents.len())?.copy_from_slice(extents);
-        Some(shape)
-    }
-
-    /// Number of elements, unless it overflows.
-    #[must_use]
-    pub fn elements(&self) -> Option<usize> {
-        self.iter().try_fold(1_usize, |product, extent| product.checked_mul(*extent))
-    }
-}
-
-impl std::ops::Deref for Shape {
-    type Target = [usize];
-
-    fn deref(&self) -> &[usize] {
-        self.extents.get(..self.dims).unwrap_or_default()
-    }
-}
-
-impl fmt::Debug for Shape {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
-    }
-}
+/// The extents of a tensor, at most [`MAX_DIMS`].
+pub type Shape = nccl_ext_core::Shape<MAX_DIMS>;
 
 /// What every tensor is, without its lifetime.
 #[derive(Clone, Copy)]
@@ -149,7 +115,7 @@ impl<'a> Tensor<'a> {
         shape: &[usize],
         memory: MemorySpace,
     ) -> Result<Self> {
-        let view = View::new(unowned(ptr.cast_mut(), data_type, shape, memory), shape)?;
+        let view = View::new(RawBuffer::unowned(ptr.cast_mut(), data_type, shape, memory), shape)?;
         Ok(Self { view, buffer: PhantomData })
     }
 
@@ -202,7 +168,7 @@ impl<'a> TensorMut<'a> {
         shape: &[usize],
         memory: MemorySpace,
     ) -> Result<Self> {
-        let view = View::new(unowned(ptr, data_type, shape, memory), shape)?;
+        let view = View::new(RawBuffer::unowned(ptr, data_type, shape, memory), shape)?;
         Ok(Self { view, buffer: PhantomData })
     }
 
@@ -238,18 +204,6 @@ impl<'a> TensorMut<'a> {
     }
 }
 
-/// Raw memory counts as exactly as long as its shape, since its owner vouches for that.
-fn unowned(
-    ptr: *mut c_void,
-    data_type: DataType,
-    extents: &[usize],
-    memory: MemorySpace,
-) -> RawBuffer {
-    let elements = Shape::new(extents).and_then(|shape| shape.elements());
-    let bytes = elements.and_then(|n| n.checked_mul(data_type.size())).unwrap_or(0);
-    RawBuffer { ptr, bytes, data_type, memory, backend: None::<Backend> }
-}
-
 impl fmt::Debug for Tensor<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.view.fmt("Tensor", f)
@@ -277,8 +231,8 @@ impl Descriptor {
     /// long as the descriptor neither moves nor is used again.
     pub(crate) fn bind(&mut self, view: Option<&View>) -> *mut ncclEpTensor_t {
         let Some(view) = view else { return core::ptr::null_mut() };
-        self.extents = view.shape.extents;
-        self.tensor.ndim = view.shape.dims as u32;
+        self.extents = view.shape.padded();
+        self.tensor.ndim = view.shape.len() as u32;
         self.tensor.datatype = view.buffer.data_type.as_raw();
         self.tensor.data = view.buffer.ptr;
         self.tensor.sizes = self.extents.as_mut_ptr();

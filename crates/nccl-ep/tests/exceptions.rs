@@ -77,7 +77,7 @@ fn update(throwing: *const core::ffi::c_void) {
     assert!(matches!(later, Error::Poisoned { .. }), "{later:?}");
     is_the_exception(later.source().unwrap().downcast_ref().unwrap(), "ncclEpUpdateHandle");
     assert!(matches!(handle(&group), Err(Error::Poisoned { .. })));
-    assert!(group.comm().is_doomed());
+    assert!(group.comm().is_marked_for_abort());
     drop(first);
     stub::take_calls();
     let refused = group.destroy().unwrap_err();
@@ -94,7 +94,7 @@ fn creation(throwing: *const core::ffi::c_void) {
         GroupConfig::new().num_experts(8).max_dispatch_tokens_per_rank(4).max_token_bytes(1024);
     let comm = stub::comm_on(backend, 4);
     is_the_exception(&Group::create(&comm, &config).unwrap_err(), "ncclEpCreateGroup");
-    assert!(comm.is_doomed());
+    assert!(comm.is_marked_for_abort());
 }
 
 fn destruction(throwing: *const core::ffi::c_void) {

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use crate::driver::DriverApi;
 use crate::error::{Error, Result};
+use crate::guard::{self, Foreign};
 use crate::jit::{JitEnv, JitRoots};
 use crate::raw::{NcclApi, ncclComm_t, ncclResult_t};
 use crate::version::Version;
@@ -200,24 +201,70 @@ impl Backend {
         code: ncclResult_t,
         comm: ncclComm_t,
     ) -> Result<()> {
+        self.check_with(call, code, || {
+            if comm.is_null() {
+                return Ok(String::new());
+            }
+            // SAFETY: the caller says that the communicator lives; NCCL's text stays until its
+            // next error on this thread.
+            Ok(unsafe { text((self.0.nccl.ncclGetLastError)(comm)) })
+        })
+    }
+
+    /// As [`check`](Self::check), for a library that has words of its own for its last error.
+    ///
+    /// # Errors
+    /// The error behind the code; what `last_error` reports when it cannot be asked.
+    pub fn check_with(
+        self,
+        call: &'static str,
+        code: ncclResult_t,
+        last_error: impl FnOnce() -> Result<String>,
+    ) -> Result<()> {
         if code.is_success() {
             return Ok(());
         }
-        if let Some(error) = self.0.hooks.and_then(|hooks| (hooks.take_error)()) {
-            return Err(error);
+        match self.0.hooks.and_then(|hooks| (hooks.take_error)()) {
+            Some(error) => Err(error),
+            None => Err(Error::Native { call, code, detail: last_error()? }),
         }
-        let mut detail = String::new();
-        if !comm.is_null() {
-            // SAFETY: the caller says that the communicator lives.
-            let text = unsafe { (self.0.nccl.ncclGetLastError)(comm) };
-            if !text.is_null() {
-                // SAFETY: NCCL returns a NUL-terminated string that stays until its next error on
-                // this thread.
-                detail = unsafe { core::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned();
-            }
-        }
-        Err(Error::Native { call, code, detail })
     }
+
+    /// Makes a native call through the [`guard`] and turns what comes back into the best error, on
+    /// the call's thread. `last_error` asks the library for its words.
+    ///
+    /// # Errors
+    /// [`Error::Exception`] for a C++ exception, else as [`check_with`](Self::check_with).
+    ///
+    /// # Safety
+    /// As for the call, except that C++ exceptions may leave it.
+    pub unsafe fn call<F>(
+        self,
+        name: &'static str,
+        function: F,
+        arguments: F::Arguments,
+        last_error: impl FnOnce() -> Result<String>,
+    ) -> Result<()>
+    where
+        F: Foreign<Output = ncclResult_t>,
+    {
+        // SAFETY: this function's contract.
+        let code = unsafe { guard::call(name, function, arguments) }?;
+        self.check_with(name, code, last_error)
+    }
+}
+
+/// A C text, copied; empty for NULL.
+///
+/// # Safety
+/// `text` is NULL or points to a NUL-terminated text that stays during the call.
+#[must_use]
+pub unsafe fn text(text: *const core::ffi::c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: this function's contract.
+    unsafe { core::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 impl PartialEq for Backend {

@@ -29,6 +29,22 @@ pub struct RawBuffer {
     pub backend: Option<Backend>,
 }
 
+impl RawBuffer {
+    /// Memory that something else manages: exactly as long as a tensor of these extents, since
+    /// whoever gives the pointer vouches for that. A length that overflows is 0.
+    #[must_use]
+    pub fn unowned(
+        ptr: *mut c_void,
+        data_type: DataType,
+        extents: &[usize],
+        memory: MemorySpace,
+    ) -> Self {
+        let bytes = extents.iter().try_fold(data_type.size(), |n, extent| n.checked_mul(*extent));
+        let bytes = bytes.unwrap_or(0);
+        Self { ptr, bytes, data_type, memory, backend: None }
+    }
+}
+
 /// Memory that a backend can read.
 ///
 /// # Safety

@@ -4,12 +4,12 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::backend::{Backend, MemorySpace};
+use crate::backend::{self, Backend, MemorySpace};
 use crate::buffer::{DeviceBuffer, DeviceBufferMut, RawBuffer};
 use crate::device::{Context, DeviceScope};
 use crate::driver;
 use crate::error::{Error, Refused, Result, Scope};
-use crate::guard::{self, Foreign};
+use crate::guard::Foreign;
 use crate::raw::{ncclComm_t, ncclRedOp_t, ncclResult_t, ncclUniqueId};
 use crate::rules::{self, comm, memory};
 use crate::stream::Stream;
@@ -91,7 +91,7 @@ struct Inner {
     /// extensions run collectives of their own on it.
     calls: Mutex<()>,
     context: OnceLock<Context>,
-    doomed: AtomicBool,
+    marked_for_abort: AtomicBool,
 }
 
 // SAFETY: NCCL communicators are not tied to a thread; `calls` keeps two threads from using one at
@@ -176,7 +176,7 @@ impl Comm {
             device,
             calls: Mutex::new(()),
             context: OnceLock::new(),
-            doomed: AtomicBool::new(false),
+            marked_for_abort: AtomicBool::new(false),
         })))
     }
 
@@ -244,27 +244,27 @@ impl Comm {
 
     /// Marks it for abort: something on it was leaked or left out of step, so it will not be
     /// finalised in good order.
-    pub fn doom(&self) {
-        self.0.doomed.store(true, Ordering::Release);
+    pub fn mark_for_abort(&self) {
+        self.0.marked_for_abort.store(true, Ordering::Release);
     }
 
     /// Whether it is marked for abort.
     #[must_use]
-    pub fn is_doomed(&self) -> bool {
-        self.0.doomed.load(Ordering::Acquire)
+    pub fn is_marked_for_abort(&self) -> bool {
+        self.0.marked_for_abort.load(Ordering::Acquire)
     }
 
     /// Tells the peers, where the backend can, that this rank will not come to the next
     /// collective, and marks the communicator for abort.
     pub fn fail(&self, error: &Error) {
-        self.doom();
+        self.mark_for_abort();
         if let Some(hooks) = self.0.backend.hooks() {
             // SAFETY: the communicator lives as long as this handle.
             unsafe { (hooks.fail_rank)(self.0.raw, error) };
         }
     }
 
-    /// Makes a native call of this communicator's backend through the [`guard`] and turns what
+    /// Makes a native call of this communicator's backend through the [`guard`](crate::guard) and turns what
     /// comes back into the best error, on the call's thread.
     ///
     /// The caller holds [`lock`](Self::lock) and has the device current.
@@ -283,10 +283,14 @@ impl Comm {
     where
         F: Foreign<Output = ncclResult_t>,
     {
-        // SAFETY: this function's contract.
-        let code = unsafe { guard::call(name, function, arguments) }?;
-        // SAFETY: the communicator lives as long as this handle.
-        unsafe { self.0.backend.check(name, code, self.0.raw) }
+        let backend = self.0.backend;
+        // SAFETY: this function's contract; the communicator lives as long as this handle, and
+        // NCCL's text stays until its next error on this thread.
+        unsafe {
+            backend.call(name, function, arguments, || {
+                Ok(backend::text((backend.nccl().ncclGetLastError)(self.0.raw)))
+            })
+        }
     }
 
     /// Refuses memory that this communicator's backend cannot use.
@@ -500,7 +504,7 @@ impl Comm {
                 return Err(Refused::kept(error, Self(shared)));
             }
         };
-        if inner.doomed.load(Ordering::Acquire) {
+        if inner.marked_for_abort.load(Ordering::Acquire) {
             return Ok(()); // the drop aborts it
         }
         let inner = std::mem::ManuallyDrop::new(inner);

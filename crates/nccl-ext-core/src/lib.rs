@@ -31,8 +31,11 @@ pub mod guard;
 pub mod jit;
 pub mod loader;
 mod nvcc;
+mod out_of_step;
+mod rank_words;
 pub mod raw;
 pub mod rules;
+mod shape;
 mod stream;
 mod version;
 
@@ -44,5 +47,8 @@ pub use error::{CudaSide, Error, LoadAttempt, Refused, Result, Scope, result_nam
 pub use event::Event;
 pub use half::{bf16, f16};
 pub use jit::JitEnv;
+pub use out_of_step::OutOfStep;
+pub use rank_words::RankWords;
+pub use shape::Shape;
 pub use stream::{OwnedStream, Stream};
 pub use version::{VERSION, Version};

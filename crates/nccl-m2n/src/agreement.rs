@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{Buffer, Comm, DataType, Error, Result, Scope, Stream};
+use nccl_ext_core::{DataType, Error, Result, Scope};
 
 use crate::layout::Layout;
 use crate::member::Member;
@@ -44,8 +44,6 @@ impl Call {
     }
 }
 
-/// Verdict, digest, number of calls.
-const WORDS: usize = 4;
 const FINE: u64 = 0;
 /// The bucket and both layouts.
 const CALL_WORDS: usize = 2 * LAYOUT_WORDS + 1;
@@ -63,9 +61,10 @@ pub(crate) fn reach(member: &Member, intent: &Intent<'_>) -> Result<Result<()>> 
         return Ok(failed());
     }
     let Digest([first, second]) = intent.digest;
+    // Verdict, digest, number of calls.
     let own = [verdict(intent.failed), first, second, intent.calls.len() as u64];
-    let all = gather(comm, &own)?;
-    let ranks: Vec<&[u64]> = all.chunks_exact(WORDS).collect();
+    let all = comm.all_gather_words(&own)?;
+    let ranks: Vec<&[u64]> = all.iter().collect();
     if let Some(rank) = ranks.iter().position(|words| words[0] != FINE) {
         let error = Arc::new(explain(ranks[rank][0]));
         return Ok(failed().and(Err(Error::PeerFailed { rank, error })));
@@ -76,13 +75,6 @@ pub(crate) fn reach(member: &Member, intent: &Intent<'_>) -> Result<Result<()>> 
     let most = ranks.iter().map(|words| words[3]).max().unwrap_or(0);
     let first_difference = compare(member, intent, usize::try_from(most).unwrap_or(0), rank)?;
     Ok(Err(Error::DigestMismatch { rank, first_difference }))
-}
-
-fn gather(comm: &Comm, own: &[u64]) -> Result<Vec<u64>> {
-    let send = Buffer::from_slice(comm, own)?;
-    let mut recv = Buffer::<u64>::zeroed(comm, own.len() * comm.size())?;
-    comm.all_gather(&send, &mut recv, Stream::DEFAULT)?;
-    recv.to_vec(Stream::DEFAULT)
 }
 
 /// 0 when all is well, else which rule is broken: 2 and up by its place in the table.
@@ -112,12 +104,8 @@ fn compare(member: &Member, intent: &Intent<'_>, most: usize, rank: usize) -> Re
     own.extend(condition_words(&member.conditions));
     intent.calls.iter().for_each(|call| own.extend(call.words()));
     own.resize(CONDITION_WORDS + most * CALL_WORDS, 0);
-    let all = gather(&member.comm, &own)?;
-    let mut each = all.chunks_exact(own.len());
-    let (Some(zero), Some(other)) = (each.next(), each.nth(rank.saturating_sub(1))) else {
-        return Ok("nothing that was sent".into());
-    };
-    Ok(part(zero, other, rank))
+    let all = member.comm.all_gather_words(&own)?;
+    Ok(part(all.of(0), all.of(rank), rank))
 }
 
 fn part(zero: &[u64], other: &[u64], rank: usize) -> String {

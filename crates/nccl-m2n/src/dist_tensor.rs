@@ -87,7 +87,8 @@ impl<'a> DistTensor<'a> {
     /// written, for `'a` and until everything enqueued with this tensor has run.
     #[must_use]
     pub unsafe fn from_raw(ptr: *const c_void, layout: &Layout, memory: MemorySpace) -> Self {
-        let buffer = Some(unowned(ptr.cast_mut(), layout, memory));
+        let (data_type, shape) = (layout.data_type(), layout.local_shape());
+        let buffer = Some(RawBuffer::unowned(ptr.cast_mut(), data_type, &shape, memory));
         Self { side: Side { layout: *layout, buffer }, memory: PhantomData }
     }
 
@@ -137,7 +138,8 @@ impl<'a> DistTensorMut<'a> {
     /// run.
     #[must_use]
     pub unsafe fn from_raw(ptr: *mut c_void, layout: &Layout, memory: MemorySpace) -> Self {
-        let buffer = Some(unowned(ptr, layout, memory));
+        let (data_type, shape) = (layout.data_type(), layout.local_shape());
+        let buffer = Some(RawBuffer::unowned(ptr, data_type, &shape, memory));
         Self { side: Side { layout: *layout, buffer }, memory: PhantomData }
     }
 
@@ -155,17 +157,6 @@ impl<'a> DistTensorMut<'a> {
 
     pub(crate) fn side(&self) -> &Side {
         &self.side
-    }
-}
-
-/// Raw memory counts as exactly as long as the tile, since its owner vouches for that.
-fn unowned(ptr: *mut c_void, layout: &Layout, memory: MemorySpace) -> RawBuffer {
-    RawBuffer {
-        ptr,
-        bytes: layout.local_bytes(),
-        data_type: layout.data_type(),
-        memory,
-        backend: None,
     }
 }
 

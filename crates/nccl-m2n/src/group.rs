@@ -271,14 +271,14 @@ impl<'env> Group<'env> {
     /// Tells everybody who may wait for this rank.
     fn leave_all(&self, error: &Error) {
         self.leave_others(None, error);
-        self.runtime.members().iter().for_each(|member| member.leave(error));
+        self.runtime.members().iter().for_each(|member| member.diverge_and_tell(error));
     }
 
     /// Leaves the communicators of the group, except one whose ranks all have the error.
     fn leave_others(&self, decided: Option<usize>, error: &Error) {
         let others = self.members().into_iter();
         let others = others.filter(|member| Some(member.address()) != decided);
-        others.for_each(|member| member.leave(error));
+        others.for_each(|member| member.diverge_and_tell(error));
     }
 
     /// The communicators, in the order of their first entries.

@@ -4,10 +4,9 @@ use std::collections::HashSet;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher as _};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{Buffer, Comm, Error, Result, Scope, Stream};
+use nccl_ext_core::{Comm, Error, OutOfStep, Result};
 
 use crate::fabric::Fabric;
 use crate::gate::Ticket;
@@ -29,8 +28,8 @@ pub(crate) struct Member {
     local_ranks: usize,
     calls: AtomicU64,
     seen: Mutex<HashSet<Digest, BuildHasherDefault<Taken>>>,
-    /// The error that left this rank behind its peers.
-    lost: OnceLock<Arc<Error>>,
+    /// Diverged by an error that left this rank behind its peers.
+    out_of_step: OutOfStep,
 }
 
 /// A digest is as good as any hash of it.
@@ -72,7 +71,7 @@ impl Member {
             local_ranks,
             calls: AtomicU64::new(0),
             seen: Mutex::default(),
-            lost: OnceLock::new(),
+            out_of_step: OutOfStep::new(),
         })
     }
 
@@ -125,33 +124,19 @@ impl Member {
 
     /// Refuses calls once this rank is out of step.
     pub(crate) fn in_step(&self) -> Result<()> {
-        match self.lost.get() {
-            None => Ok(()),
-            Some(cause) => Err(Error::Diverged { cause: Arc::clone(cause) }),
-        }
+        self.out_of_step.check()
     }
 
     /// This rank leaves its peers for a reason that has nothing to do with them, whatever kind of
     /// error it is: later calls are refused, and the peers are told where the backend can.
-    pub(crate) fn leave(&self, error: &Error) {
-        if self.lost.set(Arc::new(error.clone())).is_ok() {
-            self.comm.fail(error);
-        }
+    pub(crate) fn diverge_and_tell(&self, error: &Error) {
+        self.out_of_step.diverge_and_tell(&self.comm, error);
     }
 
     /// This rank will not come to the call that its peers are in, or coming to: later ones are
     /// refused, and the peers are told where the backend can, unless the error came from them.
-    pub(crate) fn lose(&self, error: &Error) {
-        if self.lost.set(Arc::new(error.clone())).is_err() {
-            return;
-        }
-        match error {
-            // The peers know.
-            Error::PeerFailed { .. } | Error::RankGone { .. } | Error::Timeout { .. } => {
-                self.comm.doom();
-            }
-            _ => self.comm.fail(error),
-        }
+    pub(crate) fn diverge_after(&self, error: &Error) {
+        self.out_of_step.diverge_after(&self.comm, error);
     }
 }
 
@@ -169,18 +154,10 @@ fn process() -> u64 {
 /// Rank 0's number for the communicator, and how many ranks live in this process.
 fn meet_ranks(comm: &Comm) -> Result<(u64, usize)> {
     let own = [process(), random()];
-    let send = Buffer::from_slice(comm, &own)?;
-    let mut recv = Buffer::<u64>::zeroed(comm, own.len() * comm.size())?;
-    comm.all_gather(&send, &mut recv, Stream::DEFAULT)?;
-    let all = recv.to_vec(Stream::DEFAULT)?;
-    let (Some([_, identity]), true) = (all.first_chunk::<2>(), all.len() == 2 * comm.size()) else {
-        let rule = "an all-gather gives as much as every rank sent";
-        let info = RuleInfo::new("runtime.meet", "communicator", rule, "M2N 1.2", Scope::Local);
-        let expected = format!("{} words", 2 * comm.size());
-        return Err(info.broken(Violation::new(expected, all.len())));
-    };
-    let local = all.iter().step_by(2).filter(|word| **word == own[0]).count();
-    Ok((*identity, local))
+    let all = comm.all_gather_words(&own)?;
+    let identity = all.of(0).last().copied().unwrap_or(own[1]);
+    let local = all.iter().filter(|words| words.first() == own.first()).count();
+    Ok((identity, local))
 }
 
 #[cfg(test)]

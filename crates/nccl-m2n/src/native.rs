@@ -1,8 +1,9 @@
 //! Calls of the library, and the words it has for what went wrong.
 
+use nccl_ext_core::backend;
 use nccl_ext_core::guard::{self, Foreign};
 use nccl_ext_core::raw::ncclResult_t;
-use nccl_ext_core::{Backend, Error, Result};
+use nccl_ext_core::{Backend, Result};
 use nccl_m2n_sys::M2nApi;
 
 /// The library behind a backend.
@@ -32,26 +33,15 @@ impl Library {
         F: Foreign<Output = ncclResult_t>,
     {
         // SAFETY: this function's contract.
-        let code = unsafe { guard::call(name, function, arguments) }?;
-        if code.is_success() {
-            return Ok(());
-        }
-        let known = self.backend.hooks().and_then(|hooks| (hooks.take_error)());
-        Err(match known {
-            Some(error) => error,
-            None => Error::Native { call: name, code, detail: self.last_error()? },
-        })
+        unsafe { self.backend.call(name, function, arguments, || self.last_error()) }
     }
 
     /// The library's words for this thread's last call; empty when it succeeded (M2N 1.7).
     pub(crate) fn last_error(self) -> Result<String> {
-        // SAFETY: no arguments.
-        let text = unsafe { guard::call("ncclM2nGetLastError", self.api.ncclM2nGetLastError, ())? };
-        if text.is_null() {
-            return Ok(String::new());
+        // SAFETY: no arguments; the text is this thread's until its next call.
+        unsafe {
+            let text = guard::call("ncclM2nGetLastError", self.api.ncclM2nGetLastError, ())?;
+            Ok(backend::text(text))
         }
-        // SAFETY: the text is NUL-terminated, and this thread's until its next call.
-        let text = unsafe { core::ffi::CStr::from_ptr(text) };
-        Ok(text.to_string_lossy().into_owned())
     }
 }

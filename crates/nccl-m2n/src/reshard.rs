@@ -81,9 +81,10 @@ impl Runtime {
             let calls = [Call::alone(source.layout, destination.layout)];
             let intent = Intent { digest, calls: &calls, failed: failed.as_ref() };
             // A verdict leaves all ranks in step, whatever it is.
-            agreement::reach(&member, &intent).inspect_err(|error| member.lose(error))??;
+            agreement::reach(&member, &intent)
+                .inspect_err(|error| member.diverge_after(error))??;
         } else if let Some(error) = failed {
-            member.lose(&error);
+            member.diverge_after(&error);
             return Err(error);
         }
         if !known {
@@ -131,7 +132,7 @@ impl Runtime {
     pub(crate) fn settle(&self, members: &[&Member], result: Result<()>) -> Result<()> {
         if let Err(error) = &result {
             self.poison(error);
-            members.iter().for_each(|member| member.lose(error));
+            members.iter().for_each(|member| member.diverge_after(error));
         }
         result
     }

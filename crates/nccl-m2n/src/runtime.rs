@@ -1,10 +1,10 @@
 //! Runtimes: handles of the library.
 
 use std::fmt;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{Backend, Comm, Error, Refused, Result, Scope};
+use nccl_ext_core::{Backend, Comm, Error, OutOfStep, Refused, Result, Scope, env_value};
 use nccl_m2n_sys::{LIBRARY, ncclM2nHandle_t};
 
 use crate::config::{Agreement, Config};
@@ -37,7 +37,7 @@ pub struct Runtime {
     settings: Box<Settings>,
     members: RwLock<Vec<Arc<Member>>>,
     /// The native error after which the library must not be used.
-    poisoned: OnceLock<Arc<Error>>,
+    out_of_step: OutOfStep,
     finalized: bool,
 }
 
@@ -56,7 +56,7 @@ impl Runtime {
     #[doc(alias = "ncclM2nInit")]
     #[doc(alias = "init")]
     pub fn new(backend: Backend, config: &Config) -> Result<Self> {
-        let settings = Settings::read(config, |name| std::env::var(name).ok());
+        let settings = Settings::read(config, env_value::variable);
         Self::new_in(backend, config, settings)
     }
 
@@ -90,7 +90,7 @@ impl Runtime {
             epoch,
             settings: Box::new(settings),
             members: RwLock::new(Vec::new()),
-            poisoned: OnceLock::new(),
+            out_of_step: OutOfStep::new(),
             finalized: false,
         })
     }
@@ -120,16 +120,13 @@ impl Runtime {
 
     /// Refuses calls after a native error.
     pub(crate) fn usable(&self) -> Result<()> {
-        match self.poisoned.get() {
-            None => Ok(()),
-            Some(cause) => Err(Error::Poisoned { cause: Arc::clone(cause) }),
-        }
+        self.out_of_step.check()
     }
 
     /// After a native error nobody knows whether the ranks are in step: the library asks to stop
     /// (M2N 4.5), but does not refuse later calls.
     pub(crate) fn poison(&self, error: &Error) {
-        let _ = self.poisoned.set(Arc::new(error.clone()));
+        self.out_of_step.poison(error);
     }
 
     /// What is known of a communicator. Its first use registers it.
@@ -222,7 +219,7 @@ impl Drop for Runtime {
         let comms: Vec<Comm> =
             self.take_members().iter().map(|member| member.comm.clone()).collect();
         // Finalising talks to the peers: here one may be gone, and a hang is worse than a leak.
-        comms.iter().for_each(Comm::doom);
+        comms.iter().for_each(Comm::mark_for_abort);
         tracing::warn!(
             communicators = comms.len(),
             "M2N runtime dropped without finalize(): its native handle is leaked and its \
@@ -237,7 +234,7 @@ impl fmt::Debug for Runtime {
         f.debug_struct("Runtime")
             .field("backend", &self.backend().name())
             .field("agreement", &self.agreement)
-            .field("poisoned", &self.poisoned.get())
+            .field("out_of_step", &self.out_of_step)
             .finish_non_exhaustive()
     }
 }

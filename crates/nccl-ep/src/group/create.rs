@@ -1,12 +1,12 @@
 //! Making groups.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
-use std::sync::{Arc, OnceLock};
 
 use nccl_ep_sys::{EpApi, LIBRARY};
 use nccl_ext_core::binding::BindingStruct;
 use nccl_ext_core::device::sm_count;
-use nccl_ext_core::{Comm, Result};
+use nccl_ext_core::{Comm, OutOfStep, Result};
 
 use super::{Group, Inner};
 use crate::agreement;
@@ -107,7 +107,7 @@ impl Group {
                 geometry,
                 validation: config.validation,
                 mask: config.enable_mask,
-                lost: OnceLock::new(),
+                out_of_step: OutOfStep::new(),
                 open_round: AtomicUsize::new(0),
                 next_handle: AtomicUsize::new(1),
                 had_handle: AtomicBool::new(false),

@@ -50,7 +50,7 @@ impl Drop for Inner {
             return;
         }
         // Destroying is a collective: here a peer may be gone, and a hang is worse than a leak.
-        self.comm.doom();
+        self.comm.mark_for_abort();
         std::mem::forget(self.allocator.take()); // what it gave is leaked, and so is it
         tracing::warn!(
             rank = self.comm.rank(),

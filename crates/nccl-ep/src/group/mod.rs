@@ -5,27 +5,18 @@ mod destroy;
 mod round;
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use nccl_ep_sys::{EpApi, ncclEpGroup_t};
 use nccl_ext_core::guard::Foreign;
 use nccl_ext_core::raw::ncclResult_t;
-use nccl_ext_core::{Comm, Error, Result, Scope};
+use nccl_ext_core::{Comm, Error, OutOfStep, Result, Scope};
 
 pub(crate) use self::round::Round;
 use crate::allocator::Hooks;
 use crate::enums::{Algorithm, Validation};
 use crate::geometry::Geometry;
-
-/// Why a group cannot be used any more.
-#[derive(Debug)]
-enum Lost {
-    /// An error that only this rank knew left it behind its peers.
-    Diverged(Arc<Error>),
-    /// A C++ exception left the library's objects in an unknown state.
-    Poisoned(Arc<Error>),
-}
 
 /// What a group and its handles share.
 pub(crate) struct Inner {
@@ -36,8 +27,8 @@ pub(crate) struct Inner {
     pub(crate) validation: Validation,
     /// Whether it has a mask of active ranks.
     pub(crate) mask: bool,
-    /// What ended this group's usefulness, if something did.
-    lost: OnceLock<Lost>,
+    /// Diverged by an error that only this rank knew, or poisoned by a C++ exception.
+    out_of_step: OutOfStep,
     /// The handle whose LL round is open; 0 for none.
     open_round: AtomicUsize,
     next_handle: AtomicUsize,
@@ -56,11 +47,7 @@ unsafe impl Sync for Inner {}
 impl Inner {
     /// Refuses calls once this rank is out of step.
     pub(crate) fn in_step(&self) -> Result<()> {
-        match self.lost.get() {
-            None => Ok(()),
-            Some(Lost::Diverged(cause)) => Err(Error::Diverged { cause: Arc::clone(cause) }),
-            Some(Lost::Poisoned(cause)) => Err(Error::Poisoned { cause: Arc::clone(cause) }),
-        }
+        self.out_of_step.check()
     }
 
     /// Makes a native call through the guard and turns what comes back into the best error, on the
@@ -79,10 +66,8 @@ impl Inner {
     {
         // SAFETY: this function's contract; the communicator lives as long as this share of it.
         let result = unsafe { self.comm.call(name, function, arguments) };
-        if let Err(error @ Error::Exception { .. }) = &result
-            && self.lost.set(Lost::Poisoned(Arc::new(error.clone()))).is_ok()
-        {
-            self.comm.fail(error);
+        if let Err(error @ Error::Exception { .. }) = &result {
+            self.out_of_step.poison_and_tell(&self.comm, error);
         }
         result
     }
@@ -98,8 +83,8 @@ impl Inner {
                     | Error::Native { .. }
                     | Error::Driver { .. }
             );
-            if alone && self.lost.set(Lost::Diverged(Arc::new(error.clone()))).is_ok() {
-                self.comm.fail(error);
+            if alone {
+                self.out_of_step.diverge_and_tell(&self.comm, error);
             }
         }
         result
@@ -156,7 +141,7 @@ impl fmt::Debug for Group {
             .field("comm", &self.inner.comm)
             .field("algorithm", &self.inner.geometry.algorithm)
             .field("experts", &self.inner.geometry.experts)
-            .field("lost", &self.inner.lost.get())
+            .field("out_of_step", &self.inner.out_of_step)
             .finish_non_exhaustive()
     }
 }

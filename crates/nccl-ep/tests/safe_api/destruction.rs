@@ -62,12 +62,12 @@ fn destroy_with_live_handles_is_busy_and_gives_the_group_back() {
 }
 
 #[test]
-fn a_dropped_group_dooms_its_communicator() {
+fn a_dropped_group_marks_its_communicator_for_abort() {
     on_ranks(2, |comm| {
         let group = Group::create(&comm, &low_latency())?;
-        assert!(!comm.is_doomed());
+        assert!(!comm.is_marked_for_abort());
         drop(group);
-        assert!(comm.is_doomed());
+        assert!(comm.is_marked_for_abort());
         Ok(())
     });
 }

@@ -35,7 +35,7 @@ impl Group<'_> {
             if own().any(|entry| entry.runtime.agreement.compares(known)) {
                 let intent = Intent { digest, calls: &calls, failed };
                 let verdict = agreement::reach(member, &intent).inspect_err(|error| {
-                    member.lose(error);
+                    member.diverge_after(error);
                     self.leave_others(None, error);
                 })?;
                 // Ranks of other communicators do not know of a verdict on this one.

@@ -247,7 +247,7 @@ fn every_local_rule() {
         // Its peers went on: this rank is behind.
         let again = runtime.reshard(&comm, &from, &mut to, STREAM).unwrap_err();
         assert!(matches!(again, Error::Diverged { .. }), "{again:?}");
-        assert!(comm.is_doomed());
+        assert!(comm.is_marked_for_abort());
 
         let comm = stub::comm_on(backend, 4, rank);
         let error = runtime.group(|group| {
@@ -352,7 +352,7 @@ fn a_native_error_poisons_the_runtime() {
     assert!(matches!(again, Error::Poisoned { .. }), "{again:?}");
     let grouped = runtime.group(|_| Ok(())).unwrap_err();
     assert!(matches!(grouped, Error::Poisoned { .. }), "{grouped:?}");
-    assert!(comm.is_doomed());
+    assert!(comm.is_marked_for_abort());
     stub::take_calls();
     let ended = runtime.finalize().unwrap_err();
     assert!(matches!(*ended.error, Error::Poisoned { .. }), "{ended:?}");

@@ -52,7 +52,7 @@ fn a_failure_of_another_rank_comes_with_its_rule_and_leaves_all_in_step() {
     assert_eq!(stub::take_calls(), ["ncclAllGather"]);
     stub::set_peers(|_, _| ());
     send(&runtime, &comm, &tile).unwrap();
-    assert!(!comm.is_doomed());
+    assert!(!comm.is_marked_for_abort());
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn an_own_failure_is_told_and_leaves_all_in_step() {
     let error = runtime.reshard(&comm, &DistTensor::inactive(&source), &mut to, STREAM);
     assert!(error.unwrap_err().to_string().contains("source mesh passes its tile"));
     assert_eq!(stub::take_calls(), ["ncclAllGather"]);
-    assert!(!comm.is_doomed());
+    assert!(!comm.is_marked_for_abort());
     let error = runtime.group(|group| {
         let from = DistTensor::new(&tile, &source);
         group.reshard(&comm, from, DistTensorMut::inactive(&destination), STREAM)?;

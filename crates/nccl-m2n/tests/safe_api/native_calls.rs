@@ -73,13 +73,13 @@ fn on_devices_communicators_are_kept_until_the_last_runtime_is_finalized() {
 }
 
 #[test]
-fn dropped_on_a_device_a_runtime_is_leaked_and_its_communicators_are_doomed() {
+fn dropped_on_a_device_a_runtime_is_leaked_and_its_communicators_are_to_be_aborted() {
     let (runtime, comm, tile) = setup(MemorySpace::Device, Agreement::Off);
     send(&runtime, &comm, &tile).unwrap();
     stub::take_calls();
     drop(runtime);
     assert_eq!(stub::take_calls(), [""; 0]);
-    assert!(comm.is_doomed());
+    assert!(comm.is_marked_for_abort());
     // Another communicator at the same address would hit the caches of this one.
     let again = Runtime::new(comm.backend(), &Config::new()).unwrap();
     let error = send(&again, &comm, &tile).unwrap_err();

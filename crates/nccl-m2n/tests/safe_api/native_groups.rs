@@ -41,7 +41,7 @@ fn errors_and_panics_abort_the_native_group() {
     }));
     assert!(panicked.is_err());
     assert_eq!(stub::take_calls(), ["ncclM2nGroupStart", "ncclReshard", "ncclM2nGroupAbort"]);
-    assert!(comm.is_doomed());
+    assert!(comm.is_marked_for_abort());
     // The thread is free again.
     let error = send(&runtime, &comm, &tile).unwrap_err();
     assert!(matches!(error, Error::Diverged { .. }), "{error:?}");
@@ -51,7 +51,7 @@ fn errors_and_panics_abort_the_native_group() {
     let error = runtime.group(|_| Err::<(), _>(own.clone()));
     assert_eq!(error.unwrap_err().to_string(), own.to_string());
     assert_eq!(stub::take_calls(), ["ncclM2nGroupStart", "ncclM2nGroupAbort"]);
-    assert!(!comm.is_doomed()); // it had no entry yet
+    assert!(!comm.is_marked_for_abort()); // it had no entry yet
 }
 
 /// Case M10: the third of five.
@@ -81,7 +81,7 @@ fn one_wrong_entry_fails_the_group_with_its_number() {
         assert_eq!(stub::take_calls(), calls);
     }
     // Every rank got it: all may go on.
-    assert!(!comm.is_doomed());
+    assert!(!comm.is_marked_for_abort());
     send(&runtime, &comm, &tile).unwrap();
 }
 
