@@ -8,7 +8,7 @@ use std::sync::Arc;
 use nccl_ext_core::Error;
 use nccl_ext_core::raw::ncclResult_t;
 
-use crate::refusal::{Outcome, Refusal, record, record_success};
+use crate::refusal::{FailureClass, Outcome, Refusal, record, record_success, require};
 use crate::world::Member;
 
 /// What a C function has found out about its caller so far.
@@ -50,6 +50,17 @@ pub(crate) fn entry(call: &'static str, body: impl FnOnce(&Scope) -> Outcome) ->
             record(call, Refusal::error(error))
         }
     }
+}
+
+/// Gives the caller a value through an out pointer.
+///
+/// # Safety
+/// `to` is NULL or writable.
+pub(crate) unsafe fn store<T>(to: *mut T, name: &str, value: T) -> Outcome {
+    require(!to.is_null(), || Refusal::null(FailureClass::Return, name))?;
+    // SAFETY: this function's contract.
+    unsafe { to.write(value) };
+    Ok(())
 }
 
 /// What a panic said.

@@ -46,6 +46,7 @@ mod config;
 mod driver;
 mod entry;
 mod ep;
+mod lock;
 mod m2n;
 mod nccl;
 mod ranks;

@@ -2,41 +2,49 @@
 //!
 //! Checks follow the order and the codes of the vendor's library; a failure that kills the process
 //! or worse there is an error here, with its [`FailureClass`](crate::FailureClass) on the side.
+//!
+//! # Rooms
+//!
+//! Arrows go one way; `cargo xtask modules` checks it. Bottom to top, each may name what stands
+//! before it:
+//!
+//! ```text
+//! structs  allocator  environment  slots  refusals    what the caller passes, and small words
+//! tensor                  descriptors, tables of expert ids
+//! settings                of groups and handles, with limits and sizes
+//! arguments  numerics     what both algorithms check alike; the sums of combine
+//! staging  mask           what low-latency ranks show each other, and keep for who comes late
+//! group                   what all its handles share; creation compares the ranks' settings
+//! ht  ll                  update, dispatch, combine: in each `check` -> `run` <- the work
+//! handle                  what a handle keeps; creation, memory
+//! call                    one file a C function
+//! mod.rs                  the table
+//! ```
+//!
+//! Of each operation `check` looks at the arguments on the calling thread and gives a plain struct,
+//! `run` is where the ranks meet, and the file beside them (`push`, `pull`, `sum`) moves the data.
 
-mod alloc;
-mod combine;
-mod combine_ht;
-mod combine_ll;
-mod counters;
-mod dispatch;
-mod dispatch_ht;
-mod dispatch_ll;
+mod allocator;
+mod arguments;
+mod call;
 mod environment;
-mod exchange;
-mod geometry;
 mod group;
 mod handle;
-mod image;
-mod import;
-mod low_latency;
+mod ht;
+mod ll;
 mod mask;
-mod masked;
 mod numerics;
-mod push_ht;
-mod receive_ll;
-mod routing;
-mod scales;
+mod refusals;
 mod settings;
+mod slots;
 mod staging;
 mod structs;
 mod tensor;
-mod topk;
-mod update;
 
 use core::ffi::{c_int, c_uint};
 
 use nccl_ep_sys::{
-    EpApi, NCCL_EP_VERSION_CODE, ncclEpCombineConfig_t, ncclEpCombineInputs_t,
+    EpApi, ImportApi, NCCL_EP_VERSION_CODE, ncclEpCombineConfig_t, ncclEpCombineInputs_t,
     ncclEpCombineOutputs_t, ncclEpCompleteConfig_t, ncclEpDispatchConfig_t, ncclEpDispatchInputs_t,
     ncclEpDispatchOutputs_t, ncclEpGroup_t, ncclEpGroupConfig_t, ncclEpHandle_t,
     ncclEpHandleConfig_t, ncclEpLayout_t, ncclEpLayoutInfo_t, ncclEpTensor_t,
@@ -44,14 +52,11 @@ use nccl_ep_sys::{
 };
 use nccl_ext_core::raw::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclResult_t};
 
-use crate::entry::entry;
-use crate::nccl::store;
-use crate::refusal::FailureClass;
+use self::call::UpdateFacts;
+use crate::entry::{entry, store};
 
 /// The version whose behaviour this is.
 pub(crate) const VERSION: c_int = NCCL_EP_VERSION_CODE as c_int;
-
-pub(crate) use import::TABLE as IMPORT;
 
 pub(crate) const TABLE: EpApi = EpApi {
     ncclEpGetVersion: get_version,
@@ -73,6 +78,8 @@ pub(crate) const TABLE: EpApi = EpApi {
     ncclEpGetAsyncError: get_async_error,
     ncclEpErrorClear: error_clear,
 };
+
+pub(crate) const IMPORT: ImportApi = ImportApi { ncclExtImportHandle: import_handle };
 
 unsafe extern "C" fn get_version(version: *mut c_int) -> ncclResult_t {
     entry("ncclEpGetVersion", |_| {
@@ -154,7 +161,7 @@ unsafe extern "C" fn update_handle(
 ) -> ncclResult_t {
     entry("ncclEpUpdateHandle", |scope| {
         // SAFETY: the C contract.
-        unsafe { update::update(scope, handle, topk_idx, layout_info) }
+        unsafe { call::update(scope, handle, topk_idx, layout_info) }
     })
 }
 
@@ -169,7 +176,7 @@ unsafe extern "C" fn create_handle(
 ) -> ncclResult_t {
     entry("ncclEpCreateHandle", |scope| {
         // SAFETY: the C contract.
-        unsafe { update::create(scope, handle, ep_group, layout, topk_idx, layout_info, config) }
+        unsafe { call::create(scope, handle, ep_group, layout, topk_idx, layout_info, config) }
     })
 }
 
@@ -190,7 +197,7 @@ unsafe extern "C" fn dispatch(
 ) -> ncclResult_t {
     entry("ncclEpDispatch", |scope| {
         // SAFETY: the C contract.
-        unsafe { dispatch::dispatch(scope, handle, inputs, outputs, layout_info, config) }
+        unsafe { call::dispatch(scope, handle, inputs, outputs, layout_info, config) }
     })
 }
 
@@ -203,7 +210,7 @@ unsafe extern "C" fn combine(
 ) -> ncclResult_t {
     entry("ncclEpCombine", |scope| {
         // SAFETY: the C contract.
-        unsafe { combine::combine(scope, handle, inputs, outputs, config) }
+        unsafe { call::combine(scope, handle, inputs, outputs, config) }
     })
 }
 
@@ -214,13 +221,7 @@ unsafe extern "C" fn complete(
 ) -> ncclResult_t {
     entry("ncclEpComplete", |scope| {
         // SAFETY: the C contract.
-        unsafe {
-            structs::optional(config, "config")?;
-            let handle = handle::live(handle, FailureClass::UndefinedBehaviour)?;
-            let (group, ready) = handle.view()?;
-            scope.enter(group.member);
-            low_latency::complete(&group, ready)
-        }
+        unsafe { call::complete(scope, handle, config) }
     })
 }
 
@@ -231,7 +232,7 @@ unsafe extern "C" fn mask_query(
 ) -> ncclResult_t {
     entry("ncclEpMaskQuery", |_| {
         // SAFETY: the C contract.
-        unsafe { mask::query(ep_group, mask_status) }
+        unsafe { call::query(ep_group, mask_status) }
     })
 }
 
@@ -242,14 +243,14 @@ unsafe extern "C" fn mask_update(
 ) -> ncclResult_t {
     entry("ncclEpMaskUpdate", |_| {
         // SAFETY: the C contract.
-        unsafe { mask::update(ep_group, mask) }
+        unsafe { call::update_mask(ep_group, mask) }
     })
 }
 
 unsafe extern "C" fn mask_clean(ep_group: ncclEpGroup_t, _stream: cudaStream_t) -> ncclResult_t {
     entry("ncclEpMaskClean", |scope| {
         // SAFETY: the C contract.
-        unsafe { mask::clean(scope, ep_group) }
+        unsafe { call::clean(scope, ep_group) }
     })
 }
 
@@ -259,13 +260,31 @@ unsafe extern "C" fn get_async_error(
 ) -> ncclResult_t {
     entry("ncclEpGetAsyncError", |_| {
         // SAFETY: the C contract.
-        unsafe { mask::async_error(ep_group, error_out) }
+        unsafe { call::async_error(ep_group, error_out) }
     })
 }
 
 unsafe extern "C" fn error_clear(ep_group: ncclEpGroup_t) -> ncclResult_t {
     entry("ncclEpErrorClear", |_| {
         // SAFETY: the C contract.
-        unsafe { mask::clear_error(ep_group) }
+        unsafe { call::clear_error(ep_group) }
+    })
+}
+
+unsafe extern "C" fn import_handle(
+    handle: *mut ncclEpHandle_t,
+    ep_group: ncclEpGroup_t,
+    layout: ncclEpLayout_t,
+    config: *const ncclEpHandleConfig_t,
+    num_tokens: c_uint,
+    num_topk: c_int,
+    topk_idx_datatype: ncclDataType_t,
+    handle_mem: *const ncclEpTensor_t,
+) -> ncclResult_t {
+    entry("ncclExtImportHandle", |scope| {
+        let tokens = num_tokens as usize;
+        let update = UpdateFacts { tokens, topk: num_topk, id_type: topk_idx_datatype };
+        // SAFETY: the C contract: as `ncclEpInitHandle`.
+        unsafe { call::import(scope, handle, ep_group, layout, config, &update, handle_mem) }
     })
 }

@@ -8,7 +8,7 @@ use super::fault::{Fault, Rule};
 use super::pieces::piece;
 use super::ranges;
 use super::transfer::Transfer;
-use crate::world::{COMM, Descriptor, Member};
+use crate::world::{Descriptor, Member, SequenceId};
 
 /// A transfer and the index that its caller knows it by.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +58,7 @@ impl From<Stop<Rule>> for Stop<Fault> {
 /// meanwhile; source tiles may be read by others.
 pub(super) unsafe fn exchange(member: &Member, published: Published) -> Result<(), Stop<Fault>> {
     let rank = member.rank();
-    let met = member.collective(COMM, &published, |peers, _| {
+    let met = member.collective(SequenceId::COMM, &published, |peers, _| {
         agree(rank, peers)?;
         // SAFETY: this function's contract, of every rank; all see the same transfers, and no
         // destination tile overlaps another tile.

@@ -6,28 +6,12 @@ use std::sync::Arc;
 use nccl_ext_core::DataType;
 use nccl_ext_core::raw::{cudaStream_t, ncclComm_t, ncclDataType_t, ncclRedOp_t, ncclResult_t};
 
+use super::buffers::Buffers;
 use super::comm::member;
 use super::reduce;
 use crate::entry::entry;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
-use crate::world::{COMM, Descriptor, KEYS, Member};
-
-/// One rank's buffers, and what must be equal everywhere.
-#[derive(Clone, Copy)]
-pub(super) struct Buffers {
-    pub(super) send: *const u8,
-    pub(super) recv: *mut u8,
-    pub(super) count: usize,
-    pub(super) data_type: DataType,
-    /// The root of a broadcast, the operation of a reduction.
-    pub(super) parameter: u64,
-}
-
-impl Buffers {
-    fn numbers(&self) -> [u64; KEYS] {
-        [self.count as u64, self.data_type as u64, self.parameter, 0, 0, 0]
-    }
-}
+use crate::world::{Descriptor, KEYS, Member, SequenceId};
 
 macro_rules! operations {
     ($($ty:ident = $name:literal, $parameter:literal;)+) => {$(
@@ -38,7 +22,8 @@ macro_rules! operations {
             const NAME: &'static str = $name;
             const KEY: [&'static str; KEYS] = ["count", "datatype", $parameter, "", "", ""];
             fn key(&self) -> [u64; KEYS] {
-                self.0.numbers()
+                let Buffers { count, data_type, parameter, .. } = self.0;
+                [count as u64, data_type as u64, parameter, 0, 0, 0]
             }
         }
     )+};
@@ -103,7 +88,7 @@ pub(super) unsafe extern "C" fn all_gather(
         let (member, buffers) = unsafe { prepare(comm, send, recv, count, data_type, |_| true)? };
         scope.enter(&member);
         let bytes = count * buffers.data_type.size();
-        member.collective(COMM, &AllGather(buffers), |peers, _| {
+        member.collective(SequenceId::COMM, &AllGather(buffers), |peers, _| {
             for (rank, peer) in peers.iter().enumerate() {
                 // SAFETY: the receive buffer has room for every rank's part; a part is this
                 // rank's own send buffer or nobody's.
@@ -136,7 +121,7 @@ pub(super) unsafe extern "C" fn broadcast(
         })?;
         buffers.parameter = root as u64;
         let bytes = count * buffers.data_type.size();
-        member.collective(COMM, &Broadcast(buffers), |peers, _| {
+        member.collective(SequenceId::COMM, &Broadcast(buffers), |peers, _| {
             // SAFETY: both hold `count` elements; in place on the root they are the same.
             unsafe { copy(peers[root].0.send, buffers.recv, bytes) };
         })
@@ -164,7 +149,7 @@ pub(super) unsafe extern "C" fn all_reduce(
         let (rank, size) = (member.rank(), member.size());
         let share = count.div_ceil(size);
         let (begin, end) = ((rank * share).min(count), ((rank + 1) * share).min(count));
-        member.collective(COMM, &AllReduce(buffers), |peers, _| {
+        member.collective(SequenceId::COMM, &AllReduce(buffers), |peers, _| {
             // SAFETY: every buffer holds `count` elements of the type; the shares of two ranks do
             // not overlap.
             unsafe { reduction(&peers.iter().map(|p| p.0).collect::<Vec<_>>(), begin..end) };

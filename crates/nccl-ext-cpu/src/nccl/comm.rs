@@ -8,11 +8,11 @@ use nccl_ext_core::raw::{
     ncclTeam_t, ncclUniqueId,
 };
 
-use super::{VERSION, store};
+use super::version::VERSION;
 use crate::config::{self, CpuConfig};
-use crate::entry::{Scope, entry};
+use crate::entry::{Scope, entry, store};
 use crate::refusal::{FailureClass, Outcome, Refusal, last_text, require};
-use crate::world::Member;
+use crate::world::{self, Member};
 
 /// The member behind a communicator.
 ///
@@ -58,7 +58,7 @@ unsafe fn init(out: *mut ncclComm_t, nranks: c_int, id: &ncclUniqueId, rank: c_i
         return Err(rank_refusal(nranks, rank));
     };
     require(index < size && size <= MOST_RANKS, || rank_refusal(nranks, rank))?;
-    let member = Member::join(id, &settings, size, index)?;
+    let member = world::join(id, &settings, size, index)?;
     // SAFETY: this function's contract.
     unsafe { out.write(Arc::into_raw(member).cast_mut().cast()) };
     Ok(())

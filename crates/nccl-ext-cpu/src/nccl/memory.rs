@@ -3,11 +3,12 @@
 use core::ffi::c_void;
 use std::alloc::Layout;
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use nccl_ext_core::raw::{NCCL_WIN_REQUIRED_ALIGNMENT, ncclResult_t};
 
 use crate::entry::entry;
+use crate::lock::lock;
 use crate::refusal::{FailureClass, Refusal, require};
 
 /// Layouts by address: `ncclMemFree` is not told the size.
@@ -33,7 +34,7 @@ pub(super) unsafe extern "C" fn alloc(out: *mut *mut c_void, size: usize) -> ncc
         let memory = unsafe { std::alloc::alloc(layout) };
         require(!memory.is_null(), refusal)?;
         let address = memory.expose_provenance();
-        ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner).insert(address, layout);
+        lock(&ALLOCATED).insert(address, layout);
         // SAFETY: the C contract: writable.
         unsafe { out.write(memory.cast()) };
         Ok(())
@@ -45,7 +46,7 @@ pub(super) unsafe extern "C" fn free(memory: *mut c_void) -> ncclResult_t {
         if memory.is_null() {
             return Ok(());
         }
-        let mut allocated = ALLOCATED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut allocated = lock(&ALLOCATED);
         let layout = allocated.remove(&memory.addr()).ok_or_else(|| {
             Refusal::argument(
                 FailureClass::Return,

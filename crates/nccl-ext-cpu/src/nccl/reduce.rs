@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use nccl_ext_core::DataType;
 use nccl_ext_core::raw::ncclRedOp_t;
 
-use super::collectives::Buffers;
+use super::buffers::Buffers;
 use crate::refusal::{FailureClass, Outcome, Refusal};
 
 /// Reduces a range of elements of all ranks' send buffers into all ranks' receive buffers.

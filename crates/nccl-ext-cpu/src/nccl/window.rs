@@ -3,13 +3,13 @@
 use core::ffi::{c_int, c_void};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use nccl_ext_core::raw::{ncclComm_t, ncclResult_t, ncclWindow_t};
 
 use super::comm::member;
-use super::store;
-use crate::entry::entry;
+use crate::entry::{entry, store};
+use crate::lock::lock;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 use crate::world::{Descriptor, Member};
 
@@ -36,8 +36,8 @@ unsafe impl Descriptor for Register {
     const NAME: &'static str = "ncclCommWindowRegister";
 }
 
-fn windows() -> std::sync::MutexGuard<'static, BTreeMap<usize, Window>> {
-    WINDOWS.lock().unwrap_or_else(PoisonError::into_inner)
+fn windows() -> MutexGuard<'static, BTreeMap<usize, Window>> {
+    lock(&WINDOWS)
 }
 
 /// The window behind a handle, which must belong to a rank of `member`'s world.

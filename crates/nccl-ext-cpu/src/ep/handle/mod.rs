@@ -1,0 +1,9 @@
+//! Handles: what they keep, creation, the caller's memory, destruction.
+
+mod create;
+mod memory;
+mod object;
+
+pub(super) use create::{init, open, prepare};
+pub(super) use memory::memory_size;
+pub(super) use object::{Ready, destroy, keep, live};

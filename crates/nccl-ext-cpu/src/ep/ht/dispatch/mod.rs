@@ -1,0 +1,7 @@
+//! High-throughput dispatch: checks, the meeting of the ranks, and their work.
+
+mod check;
+mod push;
+mod run;
+
+pub(crate) use run::dispatch;

@@ -1,0 +1,90 @@
+//! The caller's handle memory, in which an update leaves an image of the routing.
+
+use super::image::{self, HEADER, ImageFacts};
+use super::placement::PlacementRules;
+use super::state::HighThroughput;
+use crate::ep::settings::{HandleSettings, Settings};
+use crate::ep::tensor::TopK;
+use crate::refusal::Outcome;
+
+/// Handle memory of the caller's, who keeps it as long as the handle (EP 1.7).
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct HandleMemory {
+    data: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the caller lends the memory to the handle, from whatever thread that is used.
+unsafe impl Send for HandleMemory {}
+// SAFETY: it is written under the lock of the handle's state alone.
+unsafe impl Sync for HandleMemory {}
+
+impl HandleMemory {
+    pub(crate) fn new(data: *mut u8, bytes: usize) -> Self {
+        Self { data, bytes }
+    }
+
+    /// Replaces what is there; an image that is too long is left out, which no handle's is.
+    ///
+    /// # Safety
+    /// The memory is still there, and nobody else uses it meanwhile.
+    unsafe fn write(self, words: &[u64]) {
+        let bytes = size_of_val(words);
+        if bytes <= self.bytes {
+            // SAFETY: this function's contract; bytes need no alignment.
+            unsafe { core::ptr::copy_nonoverlapping(words.as_ptr().cast(), self.data, bytes) };
+        }
+    }
+
+    /// # Safety
+    /// As [`write`](Self::write); `words` are no more than the memory has.
+    unsafe fn read(self, words: &mut [u64]) {
+        let bytes = size_of_val(words);
+        // SAFETY: this function's contract.
+        unsafe { core::ptr::copy_nonoverlapping(self.data, words.as_mut_ptr().cast(), bytes) };
+    }
+
+    /// Whatever was prepared is not any more.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    pub(super) unsafe fn forget(self) {
+        // SAFETY: this function's contract.
+        unsafe { self.write(&[0; HEADER]) };
+    }
+
+    /// Leaves what another handle needs to go on from here.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write); the table behind `topk` is valid.
+    pub(super) unsafe fn prepare(self, facts: &ImageFacts, topk: TopK, state: &mut HighThroughput) {
+        let mut words = core::mem::take(&mut state.image);
+        // SAFETY: this function's contract.
+        unsafe {
+            image::encode(&mut words, facts, state, topk.ids());
+            self.write(&words);
+        }
+        state.image = words;
+    }
+
+    /// What an update has left here.
+    ///
+    /// # Safety
+    /// The memory is still there, nobody writes it meanwhile, and it is as large as the largest
+    /// image.
+    pub(crate) unsafe fn import(
+        self,
+        facts: &ImageFacts,
+        settings: &Settings,
+        handle: &HandleSettings,
+    ) -> Outcome<HighThroughput> {
+        let mut header = [0; HEADER];
+        // SAFETY: this function's contract.
+        unsafe { self.read(&mut header) };
+        let length = image::length(&header, self.bytes / size_of::<u64>())?;
+        let mut words = vec![0; length];
+        // SAFETY: as above; `length` is inside the memory.
+        unsafe { self.read(&mut words) };
+        image::decode(&words, facts, settings, &PlacementRules::of(settings, handle))
+    }
+}

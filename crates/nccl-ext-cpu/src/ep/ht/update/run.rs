@@ -1,0 +1,90 @@
+//! The update of a high-throughput handle (EP 3.5.2, 3.5.3).
+
+use std::sync::Mutex;
+
+use nccl_ep_sys::ncclEpLayoutInfo_t;
+
+use super::check::{check_duplication, check_overflow, check_tokens};
+use super::counters;
+use crate::ep::group::View;
+use crate::ep::ht::image::ImageFacts;
+use crate::ep::ht::memory::HandleMemory;
+use crate::ep::ht::placement::PlacementRules;
+use crate::ep::ht::routes::Routes;
+use crate::ep::ht::state::HighThroughput;
+use crate::ep::settings::{HandleSettings, Layout};
+use crate::ep::tensor::TopK;
+use crate::lock::lock;
+use crate::refusal::Outcome;
+use crate::world::{Descriptor, KEYS, SequenceId};
+
+/// The routes of one rank, whose counts its peers read.
+struct Update {
+    routes: *const Routes,
+    group: u64,
+    layout: Layout,
+    topk: usize,
+    alignment: usize,
+}
+
+// SAFETY: the peers only read the routes, which nobody changes during the operation.
+unsafe impl Descriptor for Update {
+    const NAME: &'static str = "ncclEpUpdateHandle";
+    const KEY: [&'static str; KEYS] = ["group", "layout", "num_topk", "alignment", "", ""];
+    fn key(&self) -> [u64; KEYS] {
+        [self.group, self.layout as u64, self.topk as u64, self.alignment as u64, 0, 0]
+    }
+}
+
+/// # Safety
+/// The table behind `topk`, the tensors of `info` and the handle's memory are valid.
+pub(crate) unsafe fn update(
+    group: &View<'_>,
+    handle: &HandleSettings,
+    memory: Option<HandleMemory>,
+    state: &Mutex<HighThroughput>,
+    topk: TopK,
+    info: Option<&ncclEpLayoutInfo_t>,
+) -> Outcome {
+    let settings = group.settings;
+    check_tokens(settings, topk.tokens)?;
+    check_duplication(settings, handle.layout)?;
+    // SAFETY: this function's contract.
+    unsafe { topk.check(settings.experts, i64::MIN)? };
+    let rules = PlacementRules::of(settings, handle);
+    let state = &mut *lock(state);
+    if let Some(memory) = memory {
+        // SAFETY: the caller keeps the handle's memory, and the state is locked.
+        unsafe { memory.forget() };
+    }
+    let HighThroughput { update, routes, placement, .. } = state;
+    *update = 0;
+    // SAFETY: this function's contract.
+    let ids = unsafe { topk.ids() };
+    routes.build(ids, handle.topk, settings.ranks, settings.local_experts);
+    let descriptor = Update {
+        routes: &raw const *routes,
+        group: group.index,
+        layout: handle.layout,
+        topk: handle.topk,
+        alignment: handle.alignment,
+    };
+    let me = group.member.rank();
+    let number = group.member.collective(SequenceId::COMM, &descriptor, |peers, number| {
+        // SAFETY: every rank keeps its routes unchanged during the operation.
+        let routes: Vec<_> = peers.iter().map(|peer| unsafe { &*peer.routes }).collect();
+        placement.place(me, &routes, &rules);
+        number
+    })?;
+    check_overflow(group.member, settings, &rules, placement)?;
+    *update = number;
+    if let Some(memory) = memory {
+        let facts = ImageFacts::new(settings, handle, me, topk.tokens, topk.data_type());
+        // SAFETY: as above, and this function's contract.
+        unsafe { memory.prepare(&facts, topk, state) };
+    }
+    let placement = &state.placement;
+    // The vendor's library checks the counters when it has communicated already.
+    // SAFETY: this function's contract.
+    unsafe { counters::publish(group.member, settings, &rules, placement, info) }
+}

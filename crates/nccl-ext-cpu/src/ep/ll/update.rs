@@ -1,0 +1,34 @@
+//! The update of a low-latency handle (EP 3.6), which meets nobody.
+
+use std::sync::Mutex;
+
+use super::entries::Entries;
+use super::limits::lowest_id;
+use super::state::{LastDispatch, LowLatency};
+use crate::ep::group::View;
+use crate::ep::settings::HandleSettings;
+use crate::ep::tensor::TopK;
+use crate::lock::lock;
+use crate::refusal::Outcome;
+
+/// Remembers the caller's top-k table; it is read by dispatch and combine.
+///
+/// # Safety
+/// The table stays valid and unchanged until the step's last combine.
+pub(crate) unsafe fn update(
+    group: &View<'_>,
+    handle: &HandleSettings,
+    state: &Mutex<LowLatency>,
+    topk: TopK,
+) -> Outcome {
+    // SAFETY: this function's contract.
+    unsafe { topk.check(group.settings.experts, lowest_id(group.settings))? };
+    let state = &mut *lock(state);
+    // Dispatch allocates nothing.
+    let entries = topk.tokens * handle.topk;
+    let LastDispatch { entries: Entries { experts, .. }, slots, .. } = &mut state.sent;
+    experts.reserve(entries.saturating_sub(experts.len()));
+    slots.of_entry.reserve(entries.saturating_sub(slots.of_entry.len()));
+    state.topk = Some(topk);
+    Ok(())
+}

@@ -1,0 +1,38 @@
+//! Refusals that several calls share.
+
+use nccl_ext_core::raw::ncclResult_t;
+
+use crate::refusal::{FailureClass, Outcome, Refusal, require};
+
+/// What a call that needs an update says before the first successful one.
+pub(super) fn not_updated(class: FailureClass, code: ncclResult_t) -> Refusal {
+    let rule = "a handle is updated before its first operation";
+    Refusal::usage(class, "handle", rule, "ncclEpUpdateHandle before", "none").with_code(code)
+}
+
+/// What a combine without a dispatch says.
+pub(super) fn not_dispatched() -> Refusal {
+    let rule = "a combine follows a dispatch of the handle";
+    let class = FailureClass::UndefinedBehaviour;
+    Refusal::usage(class, "handle", rule, "ncclEpDispatch before", "none")
+}
+
+/// Turns a failed compilation into what the vendor's library returns for it (EP 7.4).
+pub(super) fn compile_failure(
+    argument: &str,
+    rule: &str,
+    expected: String,
+    found: usize,
+) -> Refusal {
+    Refusal::argument(FailureClass::Return, argument, rule, expected, found)
+        .with_code(ncclResult_t::ncclInternalError)
+}
+
+/// Refuses a row of `bytes` that is longer than `max_token_bytes`.
+pub(super) fn check_row_fits(class: FailureClass, bytes: usize, max_token_bytes: usize) -> Outcome {
+    require(bytes <= max_token_bytes, || {
+        let rule = "a row is at most max_token_bytes long";
+        let expected = format_args!("at most {max_token_bytes} bytes").to_string();
+        Refusal::argument(class, "inputs.tokens", rule, expected, bytes)
+    })
+}
