@@ -4,7 +4,6 @@
 
 mod common;
 
-use std::fs;
 use std::process::Stdio;
 
 use common::{Ended, Recording, demo, program, run, write};
@@ -159,7 +158,7 @@ fn a_reader_that_leaves_is_no_error() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_an_error_of_one_line() {
-    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let path = write("full", &Recording::small().bytes());
     let output =
         program(&["demo", "--input", path.to_str().unwrap()]).stdout(full).output().unwrap();

@@ -1,5 +1,7 @@
 //! `cargo xtask ci`: everything that a change must pass, in the order of what fails fastest.
 
+mod toolchains;
+
 use std::path::Path;
 use std::time::Instant;
 
@@ -15,51 +17,62 @@ use crate::{api_map, book, citations, codegen, modules};
 const FEATURE_SETS: &[&str] =
     &["", "nccl-ep/serde,nccl-m2n/serde", "nccl-ext-core/cu12", "nccl-ext-core/cu13"];
 
+/// Names each step before it runs, with the time so far.
+struct Steps {
+    start: Instant,
+}
+
+impl Steps {
+    fn next(&self, what: &str) {
+        println!("ci: [{} s] {what}", self.start.elapsed().as_secs());
+    }
+}
+
 pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
-    let start = Instant::now();
+    let steps = Steps { start: Instant::now() };
     sh.change_dir(root);
-    step("cargo fmt --all --check");
+    steps.next("cargo fmt --all --check");
     cmd!(sh, "cargo fmt --all --check").quiet().run().context("run `cargo fmt --all`")?;
 
-    step("cargo xtask book --check");
+    steps.next("cargo xtask book --check");
     book::run(&book::Args::check(), sh, root)?;
-    step("cargo xtask citations --check");
+    steps.next("cargo xtask citations --check");
     citations::run(&citations::Args::check(), sh, root)?;
 
     for features in FEATURE_SETS {
         let flags: &[&str] = if features.is_empty() { &[] } else { &["--features", features] };
-        step(&format!("cargo clippy --workspace --all-targets {}", flags.join(" ")));
+        steps.next(&format!("cargo clippy --workspace --all-targets {}", flags.join(" ")));
         cmd!(sh, "cargo clippy --workspace --all-targets {flags...} -- -D warnings")
             .quiet()
             .run()?;
     }
 
-    step("cargo doc --workspace --no-deps, warnings denied");
+    steps.next("cargo doc --workspace --no-deps, warnings denied");
     let doc = cmd!(sh, "cargo doc --workspace --no-deps").env("RUSTDOCFLAGS", "-Dwarnings");
     doc.quiet().run()?;
 
-    step("cargo xtask api-map --check");
+    steps.next("cargo xtask api-map --check");
     api_map::run(&api_map::Args::check(), root)?;
 
-    step("cargo xtask modules --check");
+    steps.next("cargo xtask modules --check");
     modules::run(&modules::Args::check(), root)?;
 
+    toolchains::other_targets(sh, &steps)?;
+    toolchains::oldest_compiler(sh, root, &steps)?;
+
     // Before the tests: those of the vendor's libraries need the tree.
-    step("cargo xtask verify native");
+    steps.next("cargo xtask verify native");
     if !staged_tree::report(&root.join("native"), Extent::Parts).problems.is_empty() {
-        step(&format!("cargo xtask stage-native --from {RELEASE} --with-nccl"));
+        steps.next(&format!("cargo xtask stage-native --from {RELEASE} --with-nccl"));
         stage::run(&stage::Args::whole(RELEASE)?, sh, root)?;
     }
-    step("cargo xtask codegen --check");
+    steps.next("cargo xtask codegen --check");
     codegen::run(&codegen::Args::check(), sh, root)?;
 
     // The tree is there now, so tests that need it have no reason to be skipped.
-    step(&format!("cargo test --workspace, with {REQUIRE}=1"));
+    steps.next(&format!("cargo test --workspace, with {REQUIRE}=1"));
     cmd!(sh, "cargo test --workspace").env(REQUIRE, "1").quiet().run()?;
-    step(&format!("everything passed in {} s", start.elapsed().as_secs()));
+    toolchains::guard_in_cpp(sh, &steps)?;
+    steps.next("everything passed");
     Ok(())
-}
-
-fn step(what: &str) {
-    println!("ci: {what}");
 }

@@ -1,7 +1,7 @@
 //! One opened shared library.
 
 use core::ffi::{CStr, c_void};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A library that was opened `RTLD_NOW | RTLD_LOCAL`. Closed when dropped, unless kept.
 pub struct Opened {
@@ -141,7 +141,8 @@ mod opening {
 
 /// Why a name that is there cannot be a library. The dynamic linker, and whoever reads the file,
 /// would wait at a pipe for somebody to write to it.
-pub(super) fn irregular(name: &Path) -> Option<String> {
+#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
+pub(super) fn irregular(name: &std::path::Path) -> Option<String> {
     // The dynamic linker searches for a bare name, and not in the working directory.
     name.components().nth(1)?;
     let meta = name.metadata().ok()?;
