@@ -1,42 +1,19 @@
 //! The child's half: loads as it is told, and prints what came of it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use nccl_ep_sys::{SPEC, load_from};
 use nccl_ext_core::loader::LoadOptions;
 use nccl_ext_core::{Backend, Comm, Error, LibraryInfo, Result, Stream, UniqueId};
+use nccl_ext_test::child::{Child, say};
 
 const CASE: &str = "NCCL_EXT_TEST_CASE";
 
-/// A child to be.
-pub(crate) struct Child(Command);
-
-impl Child {
-    /// With an environment of its own: no Python, no compiler, no home.
-    pub(crate) fn new(case: &str, program: Option<&Path>) -> Self {
-        let own = std::env::current_exe().unwrap();
-        let mut command = Command::new(program.unwrap_or(&own));
-        command.args(["--exact", "child", "--nocapture"]).env_clear().env(CASE, case);
-        command.env("PATH", "/nonexistent");
-        // What a coverage build writes its counts by.
-        command.envs(std::env::var_os("LLVM_PROFILE_FILE").map(|file| ("LLVM_PROFILE_FILE", file)));
-        Self(command)
-    }
-
-    pub(crate) fn env(mut self, name: &str, value: impl AsRef<std::ffi::OsStr>) -> Self {
-        self.0.env(name, value);
-        self
-    }
-
-    /// What it prints.
-    pub(crate) fn says(mut self) -> String {
-        let output = self.0.output().unwrap();
-        let text = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
-        let line = text.lines().find_map(|line| line.split_once("child: "));
-        line.unwrap_or_else(|| panic!("{text}")).1.to_string()
-    }
+/// A child to be, of this binary or a copy of it, with an environment of its own: no Python, no
+/// compiler, no home.
+pub(crate) fn child(case: &str, program: Option<&Path>) -> Child {
+    let child = program.map_or_else(Child::new, Child::of);
+    child.env(CASE, case).env("PATH", "/nonexistent")
 }
 
 pub(crate) fn run() {
@@ -49,7 +26,7 @@ pub(crate) fn run() {
         "details" => print(load(), details),
         "probe" => {
             let probed = Backend::probe(&options, &[&SPEC]);
-            println!("child: {}", probed.map_or_else(text, |libraries| details(&libraries)));
+            say(probed.map_or_else(text, |libraries| details(&libraries)));
         }
         "available" => println!("child: {}", nccl_ep_sys::is_available()),
         "cuda 12" => print(Backend::load(&options.cuda(12), &[&SPEC]), details),
@@ -81,14 +58,14 @@ pub(crate) fn run() {
             let waited = Stream::DEFAULT.synchronize(&comm).map_or_else(text, |()| "fine".into());
             let capture = Stream::DEFAULT.is_capturing(&comm);
             let capture = capture.map_or_else(text, |on| on.to_string());
-            println!("child: synchronize: {waited}; is_capturing: {capture}");
+            say(format_args!("synchronize: {waited}; is_capturing: {capture}"));
         }
         other => panic!("no case {other}"),
     }
 }
 
 fn print(result: Result<Backend>, show: fn(&[LibraryInfo]) -> String) {
-    println!("child: {}", result.map_or_else(text, |backend| show(backend.libraries())));
+    say(result.map_or_else(text, |backend| show(backend.libraries())));
 }
 
 fn text(error: Error) -> String {

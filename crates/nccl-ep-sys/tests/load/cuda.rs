@@ -58,9 +58,10 @@ fn the_major_of_the_compiler_is_preferred() {
     }
 }
 
+/// Case L4.
 #[test]
-fn l04_a_library_above_the_driver_is_refused_with_both() {
-    let libraries = Libraries::new("l04");
+fn a_library_above_the_driver_is_refused_with_both() {
+    let libraries = Libraries::new("above-the-driver");
     let tree = libraries.tree("tree", &[13]);
     libraries.driver(12);
     let message = libraries.child("details").env(DIR, &tree).says();
@@ -79,16 +80,18 @@ fn l04_a_library_above_the_driver_is_refused_with_both() {
     assert!(message.starts_with(&format!("{} is built for CUDA 13", wrong.display())), "{message}");
 }
 
+/// Case L4.
 #[test]
-fn l04_older_libraries_under_a_newer_driver_are_fine() {
-    let libraries = Libraries::new("l04-older");
+fn older_libraries_under_a_newer_driver_are_fine() {
+    let libraries = Libraries::new("below-the-driver");
     let tree = libraries.tree("tree", &[12]);
     assert_takes(&libraries.child("details").env(DIR, &tree).says(), &tree, 12);
 }
 
+/// Cases L4 and L10.
 #[test]
-fn l04_l10_a_compiler_of_another_major_is_refused_with_both() {
-    let libraries = Libraries::new("l10");
+fn a_compiler_of_another_major_is_refused_with_both() {
+    let libraries = Libraries::new("other-compiler");
     let tree = libraries.tree("tree", &[13]);
     let nvcc = nvcc(&libraries, 12);
     let message = libraries.child("details").env(DIR, &tree).env("NVCC", &nvcc).says();

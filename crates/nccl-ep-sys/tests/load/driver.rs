@@ -2,9 +2,10 @@
 
 use crate::libraries::Libraries;
 
+/// Case L6.
 #[test]
-fn l06_a_driver_without_one_function_fails_the_call_that_needs_it_alone() {
-    let libraries = Libraries::new("l06");
+fn a_driver_without_one_function_fails_only_the_call_that_needs_it() {
+    let libraries = Libraries::new("older-driver");
     let context = ["cuInit", "cuDevicePrimaryCtxRetain", "cuCtxGetCurrent", "cuCtxSetCurrent"];
     libraries.driver_with(13, &[context.as_slice(), &["cuStreamSynchronize"]].concat());
     let tree = libraries.tree("tree", &[13]);

@@ -6,8 +6,9 @@ use std::process::Command;
 
 use nccl_ep_sys::EpApi;
 use nccl_ext_core::raw::NcclApi;
+use nccl_ext_test::child::Child;
 
-use crate::child::Child;
+use crate::child::child;
 
 /// A folder with libraries, gone when dropped. Its `driver/` has a driver for CUDA 13.
 pub(crate) struct Libraries(PathBuf);
@@ -84,7 +85,7 @@ impl Libraries {
 
     /// A child that finds the driver.
     pub(crate) fn child(&self, case: &str) -> Child {
-        Child::new(case, None).env("LD_LIBRARY_PATH", self.path("driver"))
+        child(case, None).env("LD_LIBRARY_PATH", self.path("driver"))
     }
 
     /// A child that finds the driver and what is in this folder too.
@@ -92,7 +93,7 @@ impl Libraries {
         let mut path = self.path(folder).into_os_string();
         path.push(":");
         path.push(self.path("driver"));
-        Child::new(case, None).env("LD_LIBRARY_PATH", path)
+        child(case, None).env("LD_LIBRARY_PATH", path)
     }
 }
 

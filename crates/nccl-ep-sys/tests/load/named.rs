@@ -3,7 +3,7 @@
 use nccl_ep_sys::EpApi;
 use nccl_ext_core::raw::NcclApi;
 
-use crate::child::Child;
+use crate::child::child;
 use crate::libraries::{Libraries, source};
 
 #[test]
@@ -31,13 +31,14 @@ fn explicit_paths_win_over_variables() {
     );
 }
 
+/// Case L3.
 #[test]
-fn l03_no_driver_is_said() {
+fn a_missing_driver_is_named() {
     // SAFETY: the driver's initialisers touch no Rust state.
     if unsafe { libloading::Library::new("libcuda.so.1") }.is_ok() {
         return; // a machine with a GPU, whose driver no search path hides
     }
-    let message = Child::new("names", None).says();
+    let message = child("names", None).says();
     assert!(
         message
             .starts_with("libcuda.so.1 was not found; tried libcuda.so.1 (the dynamic linker): "),
@@ -60,9 +61,11 @@ fn a_variable_that_names_no_file_is_said_and_nothing_else_is_tried() {
 }
 
 /// An NCCL that is too old is refused before the extension is even looked for.
+///
+/// Case L1.
 #[test]
-fn l01_old_nccl() {
-    let libraries = Libraries::new("l01");
+fn an_old_nccl_is_refused_before_the_extension() {
+    let libraries = Libraries::new("old-nccl");
     let nccl = libraries.nccl("libnccl.so.2", 22809);
     let child = libraries.child("names").env("NCCL_LIBRARY", &nccl);
     assert_eq!(
@@ -72,9 +75,11 @@ fn l01_old_nccl() {
 }
 
 /// An NCCL of the right version without functions that are needed.
+///
+/// Case L2.
 #[test]
-fn l02_nccl_without_device_functions() {
-    let libraries = Libraries::new("l02");
+fn an_nccl_without_needed_functions_is_refused_with_those_that_it_lacks() {
+    let libraries = Libraries::new("no-device-functions");
     let with = "int ncclGetVersion(int *v) { *v = 23007; return 0; }";
     let kept = NcclApi::SYMBOLS
         .into_iter()
@@ -88,9 +93,10 @@ fn l02_nccl_without_device_functions() {
     assert!(!message.contains("ncclAllGather"));
 }
 
+/// Case L5.
 #[test]
-fn l05_extension_with_one_function() {
-    let libraries = Libraries::new("l05");
+fn an_extension_with_one_function_is_refused_with_those_that_it_lacks() {
+    let libraries = Libraries::new("one-function");
     let nccl = libraries.nccl("libnccl.so.2", 23007);
     let code = "int ncclEpCreateGroup(void) { return 0; }";
     let ep = libraries.build("libnccl_ep.so.0", "libnccl_ep.so.0", code);

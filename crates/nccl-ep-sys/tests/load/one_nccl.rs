@@ -13,9 +13,11 @@ fn build_id(file: &Path) -> Option<String> {
 }
 
 /// The Python environment has another NCCL than the process has mapped.
+///
+/// Case L8.
 #[test]
-fn l08_reports_carry_the_mapped_nccl() {
-    let libraries = Libraries::new("l08");
+fn reports_carry_the_mapped_nccl() {
+    let libraries = Libraries::new("mapped");
     let mapped = libraries.nccl("mapped/libnccl.so.2", 23007);
     let python = "env/lib/python3.12/site-packages";
     libraries.nccl(&format!("{python}/nvidia/nccl/lib/libnccl.so.2"), 23010);

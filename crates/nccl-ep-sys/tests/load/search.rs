@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::child::Child;
+use crate::child::child;
 use crate::libraries::Libraries;
 
 const DIR: &str = "NCCL_EXTENSIONS_NATIVE_DIR";
@@ -42,7 +42,7 @@ fn places_are_tried_in_order() {
         let mut path = libraries.path("linker").into_os_string();
         path.push(":");
         path.push(libraries.path("driver"));
-        Child::new("details", Some(&program))
+        child("details", Some(&program))
             .env("LD_LIBRARY_PATH", path)
             .env(DIR, &native)
             .env("WORKSPACE", &workspace)
@@ -86,9 +86,10 @@ fn nccl_follows_the_same_places() {
     assert_origins(&child().says(), "the workspace's staged tree", set);
 }
 
+/// Case L7.
 #[test]
-fn l07_only_the_versioned_name_is_there() {
-    let libraries = Libraries::new("l07");
+fn only_the_versioned_name_is_there() {
+    let libraries = Libraries::new("versioned");
     libraries.nccl("linker/libnccl.so.2", 23007);
     libraries.ep("linker/libnccl_ep.so.0", "");
     let origin = "the dynamic linker, SONAME";
@@ -104,10 +105,11 @@ fn the_bare_name_is_tried_last() {
     assert_origins(&report, "the dynamic linker, SONAME", "the dynamic linker, bare name");
 }
 
+/// Case L13.
 #[test]
-fn l13_a_python_package_of_either_layout_is_found() {
+fn a_python_package_of_either_layout_is_found() {
     for name in ["libnccl_ep.so", "libnccl_ep.so.0"] {
-        let libraries = Libraries::new(&format!("l13-{name}"));
+        let libraries = Libraries::new(&format!("package-{name}"));
         libraries.nccl("p/nvidia/nccl/lib/libnccl.so.2", 23007);
         let ep = libraries.ep_of(&format!("p/nccl/ep/lib/cu12/{name}"), 12);
         let report = libraries.child("details").env("PYTHONPATH", libraries.path("p")).says();

@@ -8,10 +8,26 @@ use nccl_ep_sys::{EpApi, SPEC};
 use nccl_ext_core::Backend;
 use nccl_ext_core::loader::LoadOptions;
 
+use nccl_ext_test::vendor::{Lab, MAJORS, Needs, case, trial};
+
 use crate::fixture::{Fixture, maze, zeros};
-use crate::lab::{Lab, MAJORS};
-use crate::table::{Asked, Needs, Row};
-use crate::{child, cpu, loading, rows, thread};
+use crate::table::{self, Asked, Row};
+use crate::{cpu, loading, rows, thread};
+
+pub(crate) const NEEDS: Needs = Needs {
+    scratch: env!("CARGO_TARGET_TMPDIR"),
+    subject: Lab::ep,
+    others: &[Lab::m2n],
+    nccl_stub: NCCL_STUB,
+};
+
+/// An NCCL whose communicators point to their number of ranks and can do nothing else.
+const NCCL_STUB: &str = r#"
+int ncclGetVersion(int *version) { *version = 23007; return 0; }
+int ncclCommCount(const int *comm, int *count) { *count = *comm; return *comm < 0 ? 2 : 0; }
+const char *ncclGetErrorString(int code) { return "stub"; }
+const char *ncclGetLastError(void *comm) { return "stub"; }
+"#;
 
 pub(crate) const EP: &str = "VENDOR_EP";
 pub(crate) const NCCL: &str = "VENDOR_NCCL";
@@ -20,23 +36,21 @@ pub(crate) const NCCL: &str = "VENDOR_NCCL";
 pub(crate) fn all(lab: &Arc<Lab>) -> Vec<Trial> {
     let mut trials = Vec::new();
     for major in MAJORS {
-        for (name, case) in loading::CASES {
-            let lab = Arc::clone(lab);
-            trials
-                .push(trial(format!("cu{major}::{name}"), lab, major, move |lab| case(lab, major)));
+        for (name, check) in loading::CASES {
+            let name = format!("cu{major}::{name}");
+            trials.push(trial(name, lab, major, move |lab| check(lab, major)));
         }
         for row in rows::all() {
-            let lab = Arc::clone(lab);
-            trials.push(trial(format!("cu{major}::{}", row.name), lab, major, move |lab| {
-                row.check_vendor(&run_row(lab, &row, major)?)
-            }));
+            let name = format!("cu{major}::{}", row.name);
+            let check = move |lab: &Lab| row.check_vendor(&run_row(lab, &row, major)?);
+            trials.push(trial(name, lab, major, check));
         }
     }
     for row in rows::all() {
         if row.asked != Asked::Vendor {
             let lab = Arc::clone(lab);
             trials.push(Trial::ignorable_test(format!("cpu::{}", row.name), move || {
-                let ended = child::run(&lab, &format!("cpu {}", row.name), &[])?;
+                let ended = case::run(&lab, &format!("cpu {}", row.name), &[])?;
                 row.check_cpu(&ended)?;
                 Ok(Completion::Completed)
             }));
@@ -45,45 +59,14 @@ pub(crate) fn all(lab: &Arc<Lab>) -> Vec<Trial> {
     trials
 }
 
-fn trial(
-    name: String,
-    lab: Arc<Lab>,
-    major: u32,
-    body: impl FnOnce(&Lab) -> Result<(), String> + Send + 'static,
-) -> Trial {
-    Trial::ignorable_test(name, move || {
-        let forbidden = skips_are_forbidden()?;
-        if let Some(reason) = lab.lacks(major) {
-            return match forbidden {
-                false => Ok(Completion::ignored_with(reason)),
-                true => Err(format!("{reason} ({REQUIRE}=1 forbids to skip)").into()),
-            };
-        }
-        lab.build_stubs()?;
-        body(&lab)?;
-        Ok(Completion::Completed)
-    })
-}
-
-const REQUIRE: &str = "NCCL_EXTENSIONS_REQUIRE_NATIVE_LIBS";
-
-fn skips_are_forbidden() -> Result<bool, String> {
-    match std::env::var(REQUIRE).as_deref() {
-        Err(_) | Ok("" | "0") => Ok(false),
-        Ok("1") => Ok(true),
-        Ok(other) => Err(format!("{REQUIRE} is `{other}`; it is 0, 1 or not set")),
-    }
-}
-
-fn run_row(lab: &Lab, row: &Row, major: u32) -> Result<child::Ended, String> {
+fn run_row(lab: &Lab, row: &Row, major: u32) -> Result<case::Ended, String> {
     // A real NCCL makes no communicator without a GPU, and looks at the objects of rows.
-    let nccl = if row.needs == Needs::Nothing { lab.nccl() } else { lab.nccl_stub() };
-    child::run(lab, &format!("cu{major} {}", row.name), &[(EP, lab.ep(major)), (NCCL, nccl)])
+    let nccl = if row.needs == table::Needs::Nothing { lab.nccl() } else { lab.nccl_stub() };
+    case::run(lab, &format!("cu{major} {}", row.name), &[(EP, lab.ep(major)), (NCCL, nccl)])
 }
 
 /// Runs the case that this process was started for.
-pub(crate) fn run_in_child() {
-    let case = child::case();
+pub(crate) fn run_in_child(case: &str) {
     let (subject, name) = case.split_once(' ').unwrap();
     if subject == "load" {
         return loading::run_in_child(name);
@@ -93,12 +76,12 @@ pub(crate) fn run_in_child() {
     if subject == "cpu" {
         return cpu::run_in_child(row);
     }
-    let backend = load(&child::file(NCCL), Some(&child::file(EP))).unwrap();
+    let backend = load(&case::file(NCCL), Some(&case::file(EP))).unwrap();
     let ranks = 2;
     let comm = (&raw const ranks).cast_mut().cast();
     let (group, handle, low_latency) = (maze().cast(), maze().cast(), zeros().cast());
     let api = backend.extension::<EpApi>().unwrap();
-    thread::run(|| child::report(&(row.call)(&Fixture { api, comm, group, handle, low_latency })));
+    thread::run(|| case::report(&(row.call)(&Fixture { api, comm, group, handle, low_latency })));
 }
 
 /// Loads NCCL, and the EP library unless only NCCL is wanted.

@@ -6,8 +6,8 @@ use nccl_ep_sys::{EpApi, ncclEpAlgorithm_t, ncclEpGroup_t, ncclEpGroupConfig_t, 
 use nccl_ext_core::Error;
 use nccl_ext_core::raw::ncclComm_t;
 use nccl_ext_cpu::{CpuConfig, backend, last_refusal, run_ranks};
+use nccl_ext_test::vendor::case;
 
-use crate::child;
 use crate::fixture::{Fixture, Tensor};
 use crate::rows::config;
 use crate::table::{Needs, Row};
@@ -33,8 +33,8 @@ pub(crate) fn run_in_child(row: &Row) {
     });
     for result in results {
         let (seen, class) = result.unwrap();
-        child::report(&seen);
-        child::report(&class);
+        case::report(&seen);
+        case::report(&class);
     }
 }
 

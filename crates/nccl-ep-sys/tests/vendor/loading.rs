@@ -4,12 +4,9 @@ use std::collections::BTreeSet;
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use nccl_ep_sys::{EpApi, LIBRARY};
+use nccl_ext_test::vendor::{Elf, Lab, case};
 
 use crate::cases::{EP, NCCL, load};
-use crate::child;
-use crate::elf::Elf;
-use crate::lab::Lab;
-use crate::table::same;
 
 const M2N: &str = "VENDOR_M2N";
 
@@ -69,53 +66,53 @@ fn ep_loads(lab: &Lab, major: u32) -> Result<(), String> {
         format!("libnccl.so.2 2.30.7 {}", nccl.display()),
         format!("libnccl_ep.so.0 0.2.0 {}", ep.display()),
     ];
-    let ended = child::run(lab, "load ep", &[(EP, ep), (NCCL, nccl)])?;
-    same(&ended, &expected.each_ref().map(String::as_str))
+    let ended = case::run(lab, "load ep", &[(EP, ep), (NCCL, nccl)])?;
+    ended.expect(&expected)
 }
 
 fn m2n_loads(lab: &Lab, major: u32) -> Result<(), String> {
     let variables = [(M2N, lab.m2n(major)), (NCCL, lab.nccl())];
-    let ended = child::run(lab, "load m2n", &variables)?;
-    same(&ended, &M2N_FUNCTIONS)
+    let ended = case::run(lab, "load m2n", &variables)?;
+    ended.expect(&M2N_FUNCTIONS)
 }
 
 fn driver_fails(lab: &Lab, major: u32) -> Result<(), String> {
-    let ended = child::run(lab, "load driver", &[(EP, lab.ep(major)), (NCCL, lab.nccl())])?;
-    same(&ended, &["cuInit gives 100", "no cuMemcpyHtoDAsync_v2"])
+    let ended = case::run(lab, "load driver", &[(EP, lab.ep(major)), (NCCL, lab.nccl())])?;
+    ended.expect(&["cuInit gives 100", "no cuMemcpyHtoDAsync_v2"])
 }
 
 /// The child's half of the cases above.
 pub(crate) fn run_in_child(name: &str) {
     match name {
         "ep" => {
-            let backend = load(&child::file(NCCL), Some(&child::file(EP))).unwrap();
+            let backend = load(&case::file(NCCL), Some(&case::file(EP))).unwrap();
             for library in backend.libraries() {
                 let path = library.path.as_deref().unwrap().display();
-                child::report(&format!("{} {} {path}", library.name, library.version));
+                case::report(&format!("{} {} {path}", library.name, library.version));
             }
         }
         "m2n" => {
-            load(&child::file(NCCL), None).unwrap();
+            load(&case::file(NCCL), None).unwrap();
             // SAFETY: its initialisers may run on any thread; NCCL and the driver are loaded.
-            let library = unsafe { Library::open(Some(child::file(M2N)), RTLD_NOW | RTLD_LOCAL) };
+            let library = unsafe { Library::open(Some(case::file(M2N)), RTLD_NOW | RTLD_LOCAL) };
             let library = library.unwrap();
             for name in M2N_FUNCTIONS {
                 // SAFETY: the symbol is an address here, never called.
                 if unsafe { library.get::<*const ()>(name) }.is_ok() {
-                    child::report(name);
+                    case::report(name);
                 }
             }
             // Its own threads and exit handlers do not matter to a process that ends here.
             std::mem::forget(library);
         }
         "driver" => {
-            let backend = load(&child::file(NCCL), Some(&child::file(EP))).unwrap();
+            let backend = load(&case::file(NCCL), Some(&case::file(EP))).unwrap();
             let driver = backend.driver();
             // SAFETY: the stand-in's function reads no argument.
             let code = unsafe { (driver.init.unwrap())(0) };
-            child::report(&format!("cuInit gives {}", code.0));
+            case::report(&format!("cuInit gives {}", code.0));
             if driver.copy_to_device.is_none() {
-                child::report("no cuMemcpyHtoDAsync_v2");
+                case::report("no cuMemcpyHtoDAsync_v2");
             }
         }
         other => panic!("no case {other}"),

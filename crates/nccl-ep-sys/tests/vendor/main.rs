@@ -20,15 +20,9 @@
 #[cfg(target_os = "linux")]
 mod cases;
 #[cfg(target_os = "linux")]
-mod child;
-#[cfg(target_os = "linux")]
 mod cpu;
 #[cfg(target_os = "linux")]
-mod elf;
-#[cfg(target_os = "linux")]
 mod fixture;
-#[cfg(target_os = "linux")]
-mod lab;
 #[cfg(target_os = "linux")]
 mod loading;
 #[cfg(target_os = "linux")]
@@ -40,13 +34,7 @@ mod thread;
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
-    if child::is_one() {
-        cases::run_in_child();
-        return std::process::ExitCode::SUCCESS;
-    }
-    let arguments = libtest_mimic::Arguments::from_args();
-    let lab = std::sync::Arc::new(lab::Lab::new());
-    libtest_mimic::run(&arguments, cases::all(&lab)).exit_code()
+    nccl_ext_test::vendor::main(cases::NEEDS, cases::all, cases::run_in_child)
 }
 
 #[cfg(not(target_os = "linux"))]

@@ -1,6 +1,7 @@
 //! A call, and what comes of it.
 
-use crate::child::Ended;
+use nccl_ext_test::vendor::case::Ended;
+
 use crate::fixture::Fixture;
 
 /// What a call needs beyond plain arguments.
@@ -77,7 +78,7 @@ impl Row {
     pub(crate) fn check_vendor(&self, ended: &Ended) -> Result<(), String> {
         let (kind, words) = match &self.expected {
             Expected::Seen(seen) => {
-                same(ended, &[seen])?;
+                ended.expect(&[seen])?;
                 let said = ended.stderr.contains(&self.saying);
                 let missing = || ended.fail(&format!("it should have said `{}`", self.saying));
                 return if said { Ok(()) } else { Err(missing()) };
@@ -108,16 +109,6 @@ impl Row {
         } else {
             Err(ended.fail(&format!("it should have reported {:?}, {expected}", self.expected)))
         }
-    }
-}
-
-/// Compares what a child reported.
-pub(crate) fn same(ended: &Ended, expected: &[&str]) -> Result<(), String> {
-    let reports = ended.reports()?;
-    if reports == expected {
-        Ok(())
-    } else {
-        Err(ended.fail(&format!("it should have reported {expected:?}")))
     }
 }
 

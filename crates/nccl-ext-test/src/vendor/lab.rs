@@ -38,12 +38,13 @@ pub struct Lab {
 
 impl Lab {
     /// Nothing is built yet.
-    pub fn new(needs: Needs) -> Self {
+    pub(super) fn new(needs: Needs) -> Self {
         let tree = std::env::var_os("NCCL_EXTENSIONS_NATIVE_DIR").filter(|dir| !dir.is_empty());
         let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap();
         let native = tree.map_or_else(|| workspace.join("native"), PathBuf::from);
         let native = native.canonicalize().unwrap_or(native);
         let scratch = Path::new(needs.scratch).join(format!("vendor-{}", std::process::id()));
+        std::fs::create_dir_all(&scratch).unwrap();
         let (no_compiler, stubs) = (OnceLock::new(), OnceLock::new());
         Self { needs, native, scratch, no_compiler, stubs }
     }

@@ -18,12 +18,12 @@ pub use elf::Elf;
 pub use lab::{Lab, MAJORS, Needs};
 
 /// The `main` of a test binary: the trials, or in a child that was started for a case `run_case`.
-pub fn main(lab: Lab, trials: fn(&Arc<Lab>) -> Vec<Trial>, run_case: fn(&str)) -> ExitCode {
+pub fn main(needs: Needs, trials: fn(&Arc<Lab>) -> Vec<Trial>, run_case: fn(&str)) -> ExitCode {
     if case::is_one() {
         run_case(&case::name());
         return ExitCode::SUCCESS;
     }
-    let lab = Arc::new(lab);
+    let lab = Arc::new(Lab::new(needs));
     libtest_mimic::run(&Arguments::from_args(), trials(&lab)).exit_code()
 }
 

@@ -3,14 +3,31 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use libtest_mimic::{Completion, Trial};
+use libtest_mimic::Trial;
 use nccl_ext_core::Backend;
 use nccl_ext_core::loader::LoadOptions;
 use nccl_ext_test::m2n_table;
+use nccl_ext_test::vendor::{Lab, MAJORS, Needs, case, trial};
 use nccl_m2n_sys::SPEC;
 
-use crate::lab::{Lab, MAJORS};
-use crate::{child, loading, rows};
+use crate::{loading, rows};
+
+pub(crate) const NEEDS: Needs = Needs {
+    scratch: env!("CARGO_TARGET_TMPDIR"),
+    subject: Lab::m2n,
+    others: &[],
+    nccl_stub: NCCL_STUB,
+};
+
+/// An NCCL whose communicators point to their number of ranks and their rank.
+const NCCL_STUB: &str = r#"
+int ncclGetVersion(int *version) { *version = 23007; return 0; }
+int ncclCommCount(const int *comm, int *count) { *count = comm[0]; return 0; }
+int ncclCommUserRank(const int *comm, int *rank) { *rank = comm[1]; return 0; }
+int ncclCommGetAsyncError(const int *comm, int *error) { *error = 0; return 0; }
+const char *ncclGetErrorString(int code) { return "stub"; }
+const char *ncclGetLastError(void *comm) { return "stub"; }
+"#;
 
 const M2N: &str = "VENDOR_M2N";
 const NCCL: &str = "VENDOR_NCCL";
@@ -19,9 +36,9 @@ const NCCL: &str = "VENDOR_NCCL";
 pub(crate) fn all(lab: &Arc<Lab>) -> Vec<Trial> {
     let mut trials = Vec::new();
     for major in MAJORS {
-        for (name, case) in loading::CASES {
+        for (name, check) in loading::CASES {
             let name = format!("cu{major}::load::{name}");
-            trials.push(trial(name, lab, major, move |lab| case(lab, major)));
+            trials.push(trial(name, lab, major, move |lab| check(lab, major)));
         }
         for (number, row) in m2n_table::rows().into_iter().enumerate() {
             let name = format!("cu{major}::{}", rows::name(&row));
@@ -29,37 +46,6 @@ pub(crate) fn all(lab: &Arc<Lab>) -> Vec<Trial> {
         }
     }
     trials
-}
-
-fn trial(
-    name: String,
-    lab: &Arc<Lab>,
-    major: u32,
-    body: impl FnOnce(&Lab) -> Result<(), String> + Send + 'static,
-) -> Trial {
-    let lab = Arc::clone(lab);
-    Trial::ignorable_test(name, move || {
-        let forbidden = skips_are_forbidden()?;
-        if let Some(reason) = lab.lacks(major) {
-            return match forbidden {
-                false => Ok(Completion::ignored_with(reason)),
-                true => Err(format!("{reason} ({REQUIRE}=1 forbids to skip)").into()),
-            };
-        }
-        lab.build_stubs()?;
-        body(&lab)?;
-        Ok(Completion::Completed)
-    })
-}
-
-const REQUIRE: &str = "NCCL_EXTENSIONS_REQUIRE_NATIVE_LIBS";
-
-fn skips_are_forbidden() -> Result<bool, String> {
-    match std::env::var(REQUIRE).as_deref() {
-        Err(_) | Ok("" | "0") => Ok(false),
-        Ok("1") => Ok(true),
-        Ok(other) => Err(format!("{REQUIRE} is `{other}`; it is 0, 1 or not set")),
-    }
 }
 
 /// Runs a case in a child with these libraries and variables, and compares what it reports.
@@ -76,19 +62,15 @@ pub(crate) fn expect(
     let named: Vec<_> = environment.iter().map(of_row).chain([quiet]).collect();
     let mut variables = vec![(M2N, m2n), (NCCL, nccl)];
     variables.extend(named.iter().map(|(name, value)| (name.as_str(), value.clone())));
-    let ended = child::run(lab, case, &variables)?;
-    match ended.reports()? == expected {
-        true => Ok(()),
-        false => Err(ended.fail(&format!("it should have reported {expected:?}"))),
-    }
+    case::run(lab, case, &variables)?.expect(expected)
 }
 
 /// Runs the case that this process was started for.
-pub(crate) fn run_in_child() {
-    let (m2n, nccl) = (child::file(M2N), child::file(NCCL));
+pub(crate) fn run_in_child(case: &str) {
+    let (m2n, nccl) = (case::file(M2N), case::file(NCCL));
     let options = LoadOptions::new().nccl(nccl).extension(&SPEC, &m2n);
     let backend = Backend::load(&options, &[&SPEC]).unwrap();
-    match child::case().split_once(' ').unwrap() {
+    match case.split_once(' ').unwrap() {
         ("load", name) => loading::run_in_child(name, backend, &m2n),
         ("row", number) => rows::run_in_child(number.parse().unwrap(), backend),
         other => panic!("no case {other:?}"),

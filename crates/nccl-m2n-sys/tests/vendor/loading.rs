@@ -5,12 +5,10 @@ use std::path::{Path, PathBuf};
 
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use nccl_ext_core::Backend;
+use nccl_ext_test::vendor::{Elf, Lab, case};
 use nccl_m2n_sys::{LIBRARY, M2nApi, NEEDS};
 
 use crate::cases::expect;
-use crate::child;
-use crate::elf::Elf;
-use crate::lab::Lab;
 
 type Case = fn(&Lab, u32) -> Result<(), String>;
 
@@ -82,20 +80,20 @@ pub(crate) fn run_in_child(name: &str, backend: Backend, m2n: &Path) {
                 // SAFETY: the symbol is an address here, never called.
                 let symbol = unsafe { library.get::<*const ()>(name) }.unwrap();
                 if symbol.as_raw_ptr().cast_const().cast() == in_table {
-                    child::report(name);
+                    case::report(name);
                 }
             }
         }
         "versions" => {
             for library in backend.libraries() {
                 let path = library.path.as_deref().unwrap().display();
-                child::report(&format!("{} {} {path}", library.name, library.version));
+                case::report(&format!("{} {} {path}", library.name, library.version));
             }
         }
         "driver" => {
             // SAFETY: the stand-in's function reads no argument.
             let code = unsafe { (backend.driver().init.unwrap())(0) };
-            child::report(&format!("cuInit gives {}", code.0));
+            case::report(&format!("cuInit gives {}", code.0));
         }
         other => panic!("no case {other}"),
     }

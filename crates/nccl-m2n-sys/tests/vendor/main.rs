@@ -20,28 +20,13 @@
 #[cfg(target_os = "linux")]
 mod cases;
 #[cfg(target_os = "linux")]
-#[allow(dead_code, reason = "no call here ends the process")]
-#[path = "../../../nccl-ep-sys/tests/vendor/child.rs"]
-mod child;
-#[cfg(target_os = "linux")]
-#[path = "../../../nccl-ep-sys/tests/vendor/elf.rs"]
-mod elf;
-#[cfg(target_os = "linux")]
-mod lab;
-#[cfg(target_os = "linux")]
 mod loading;
 #[cfg(target_os = "linux")]
 mod rows;
 
 #[cfg(target_os = "linux")]
 fn main() -> std::process::ExitCode {
-    if child::is_one() {
-        cases::run_in_child();
-        return std::process::ExitCode::SUCCESS;
-    }
-    let arguments = libtest_mimic::Arguments::from_args();
-    let lab = std::sync::Arc::new(lab::Lab::new());
-    libtest_mimic::run(&arguments, cases::all(&lab)).exit_code()
+    nccl_ext_test::vendor::main(cases::NEEDS, cases::all, cases::run_in_child)
 }
 
 #[cfg(not(target_os = "linux"))]

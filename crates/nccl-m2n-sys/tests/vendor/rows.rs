@@ -2,11 +2,10 @@
 
 use nccl_ext_core::Backend;
 use nccl_ext_test::m2n_table::{self, Action, Decided, Row, StepResult};
+use nccl_ext_test::vendor::{Lab, case};
 use nccl_m2n_sys::M2nApi;
 
 use crate::cases::expect;
-use crate::child;
-use crate::lab::Lab;
 
 const AGREES: &str = "as the table says";
 const STOPS: &str = "as the table says up to the first CUDA call, which failed";
@@ -42,7 +41,7 @@ pub(crate) fn run_in_child(number: usize, backend: Backend) {
     let mut comm = [row.ranks, row.rank].map(|number| i32::try_from(number).unwrap());
     let api = backend.extension::<M2nApi>().unwrap();
     let seen = row.run(api, comm.as_mut_ptr().cast());
-    child::report(match stops_at_cuda(&row, &seen) {
+    case::report(match stops_at_cuda(&row, &seen) {
         true => STOPS,
         false => {
             row.check(&seen);
