@@ -3,17 +3,17 @@
 //! The library compares hardly anything between ranks: a group whose ranks were configured
 //! differently corrupts memory or hangs (EP 2.1).
 
-use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{Comm, Result, Scope, env_value};
+use nccl_ext_core::{Comm, Result};
 
-use crate::rules::group::Facts;
+use crate::geometry::GroupFacts;
+use crate::rules;
+use crate::rules::agreement::{AgreementFacts, RULES};
 
 const FIELDS: usize = 25;
 
 /// Everything that must be equal, by name. `compiles`: whether this rank could compile kernels.
-fn fields(facts: &Facts<'_>, compiles: bool) -> [(&'static str, u64); FIELDS] {
-    let Facts { config, environment, .. } = facts;
-    let number = |name| env_value::variable(name).map_or(0, |text| env_value::strtoul(&text));
+fn fields(facts: &GroupFacts<'_>, compiles: bool) -> [(&'static str, u64); FIELDS] {
+    let GroupFacts { config, environment, .. } = facts;
     [
         ("algorithm", config.algorithm as u64),
         ("num_experts", config.num_experts.into()),
@@ -35,32 +35,21 @@ fn fields(facts: &Facts<'_>, compiles: bool) -> [(&'static str, u64); FIELDS] {
         ("NCCL_EP_HT_EM_LOCAL_DUP", environment.local_dup.into()),
         ("NCCL_EP_HT_EM_NVLINK_DUP", environment.nvlink_dup.into()),
         ("NCCL_EP_DISABLE_GUARD", environment.no_guard.into()),
-        ("NCCL_EP_TOKENS_PER_CHUNK", number("NCCL_EP_TOKENS_PER_CHUNK")),
-        ("NCCL_EP_TIMEOUT_MS", number("NCCL_EP_TIMEOUT_MS")),
-        ("NCCL_EP_SHUFFLE_SMS", number("NCCL_EP_SHUFFLE_SMS")),
-        ("NCCL_EP_PREPROCESS_NUM_SMS", number("NCCL_EP_PREPROCESS_NUM_SMS")),
+        ("NCCL_EP_TOKENS_PER_CHUNK", environment.tokens_per_chunk),
+        ("NCCL_EP_TIMEOUT_MS", environment.timeout_ms),
+        ("NCCL_EP_SHUFFLE_SMS", environment.shuffle_sms),
+        ("NCCL_EP_PREPROCESS_NUM_SMS", environment.preprocess_sms),
         ("what the run-time compiler needs", compiles.into()),
     ]
 }
 
 /// Compares the configuration of all ranks. Collective; every rank gets the same answer.
-pub(crate) fn on_configuration(comm: &Comm, facts: &Facts<'_>, compiles: bool) -> Result<()> {
+pub(crate) fn on_configuration(comm: &Comm, facts: &GroupFacts<'_>, compiles: bool) -> Result<()> {
     let own = fields(facts, compiles);
     if comm.size() == 1 {
         return Ok(());
     }
-    let all = comm.all_gather_words(&own.map(|(_, value)| value))?;
-    let first = all.of(0);
-    for (rank, values) in all.iter().enumerate().skip(1) {
-        for ((name, _), (expected, found)) in own.iter().zip(first.iter().zip(values)) {
-            if expected != found {
-                let rule = "every rank gives the group the same configuration and environment";
-                let info = RuleInfo::new("group.same", "any field", rule, "EP 2.1", Scope::Uniform);
-                let expected = format!("{expected}, as rank 0 has");
-                let violation = Violation::new(expected, format!("{found} on rank {rank}"));
-                return Err(info.broken(violation.of(name)));
-            }
-        }
-    }
-    Ok(())
+    let values = comm.all_gather_words(&own.map(|(_, value)| value))?;
+    let facts = AgreementFacts { names: &own.map(|(name, _)| name), values: &values };
+    rules::check(RULES, |broken| broken(&facts))
 }

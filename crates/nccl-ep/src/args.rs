@@ -1,6 +1,7 @@
 //! The tensors of each call, by name.
 
 use crate::enums::ExpertIdKind;
+use crate::rules::tensors::Slot;
 use crate::tensor::{Tensor, TensorMut, View};
 
 macro_rules! bundle {
@@ -169,6 +170,19 @@ impl<'a> LayoutInfo<'a> {
     pub fn recv_topk_idx_kind(mut self, kind: ExpertIdKind) -> Self {
         self.recv_topk_idx_kind = kind;
         self
+    }
+}
+
+impl LayoutInfo<'_> {
+    /// The tensor of a slot of the layout information; `None` for every other slot.
+    pub(crate) fn view(&self, slot: Slot) -> Option<&View> {
+        match slot {
+            Slot::LiExpertCounters => view_mut(&self.expert_counters),
+            Slot::LiSrcRankCounters => view_mut(&self.src_rank_counters),
+            Slot::LiExpertOffsets => view_mut(&self.expert_offsets),
+            Slot::LiRecvTotal => view_mut(&self.recv_total_counter),
+            _ => None,
+        }
     }
 }
 

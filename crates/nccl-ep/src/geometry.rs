@@ -1,7 +1,39 @@
 //! The numbers of a group that shapes and limits follow from.
 
+use crate::config::GroupConfig;
 use crate::enums::{Algorithm, Layout, OverflowPolicy, Validation, ZeroCopyMode};
-use crate::rules::group::Facts;
+use crate::environment::Environment;
+
+/// HT hangs above this many SMs; between 17 and 34 it was seen to work with two ranks only (EP 14).
+pub(crate) const HT_SMS_ALWAYS: u64 = 16;
+pub(crate) const HT_SMS_TWO_RANKS: u64 = 34;
+
+/// What a group is made of: the facts that rules of its creation look at, and its numbers follow from.
+pub(crate) struct GroupFacts<'a> {
+    pub(crate) config: &'a GroupConfig,
+    pub(crate) ranks: u64,
+    /// Ranks reachable by load and store.
+    pub(crate) lsa: u64,
+    /// Streaming multiprocessors of the device.
+    pub(crate) device_sms: u64,
+    pub(crate) environment: Environment,
+}
+
+impl GroupFacts<'_> {
+    pub(crate) fn ht(&self) -> bool {
+        self.config.algorithm == Algorithm::HighThroughput
+    }
+
+    /// SMs that communication kernels use; the environment wins where it is a possible count.
+    pub(crate) fn comm_sms(&self) -> u64 {
+        let configured = match u64::from(self.config.max_num_sms) {
+            0 if self.ht() => HT_SMS_ALWAYS.min(self.device_sms),
+            0 => self.device_sms,
+            sms => sms,
+        };
+        self.environment.comm_sms.filter(|sms| *sms <= self.device_sms).unwrap_or(configured)
+    }
+}
 
 /// How HT expert-major is done inside; decides rounding and some limits (EP 2.4).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +75,7 @@ pub(crate) struct LlBuffer {
 
 impl Geometry {
     /// From facts that passed the group rules.
-    pub(crate) fn new(facts: &Facts<'_>) -> Self {
+    pub(crate) fn new(facts: &GroupFacts<'_>) -> Self {
         let config = facts.config;
         let (ranks, experts) = (facts.ranks, u64::from(config.num_experts));
         let max_tokens = u64::from(config.max_dispatch_tokens_per_rank);
@@ -108,7 +140,7 @@ impl Geometry {
 }
 
 /// EP 2.4: the environment first, then zero-copy.
-fn em_mode(facts: &Facts<'_>) -> EmMode {
+fn em_mode(facts: &GroupFacts<'_>) -> EmMode {
     let zero_copy = facts.config.zero_copy == ZeroCopyMode::On;
     match facts.environment {
         environment if environment.nvlink_dup => EmMode::NvlinkDup,
@@ -122,12 +154,10 @@ fn em_mode(facts: &Facts<'_>) -> EmMode {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::GroupConfig;
-    use crate::rules::group::Environment;
 
     fn geometry(config: &GroupConfig, ranks: u64) -> Geometry {
         let environment = Environment::default();
-        Geometry::new(&Facts { config, ranks, lsa: ranks, device_sms: 132, environment })
+        Geometry::new(&GroupFacts { config, ranks, lsa: ranks, device_sms: 132, environment })
     }
 
     /// EP vectors A25 and A26: bytes an explicit buffer must have.

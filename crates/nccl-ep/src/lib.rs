@@ -66,6 +66,7 @@ mod allocator;
 mod args;
 mod config;
 mod enums;
+mod environment;
 mod experts;
 mod geometry;
 mod group;

@@ -1,11 +1,11 @@
 //! The mask of active ranks of a low-latency group, and its error flag (EP 6.2).
 
-use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{DataType, DeviceBufferMut, Result, Scope, Stream};
+use nccl_ext_core::{DeviceBufferMut, Result, Stream};
 
 use crate::group::{Group, Inner};
 use crate::rules;
-use crate::rules::mask::{self, Facts};
+use crate::rules::mask::{MaskBufferFacts, MaskFacts, QUERY, RULES};
+use crate::rules::stream::{MASK_UPDATE, StreamFacts};
 
 impl Group {
     /// Writes this rank's view of who takes part into `mask`, `[ranks]` int32: 1 active, 0 masked.
@@ -23,15 +23,13 @@ impl Group {
         inner.in_step()?;
         let mask = mask.raw_mut();
         inner.comm.check_memory("mask_status", &mask)?;
-        let entries = mask.bytes / mask.data_type.size();
-        if mask.data_type != DataType::Int32 || entries as u64 != inner.geometry.ranks {
-            let rule = "the mask has one int32 a rank";
-            let info = RuleInfo::new("mask.status", "mask_status", rule, "EP 6.2", Scope::Local);
-            let expected = format!("[{}] of int32", inner.geometry.ranks);
-            let found = format!("[{entries}] of {}", mask.data_type);
-            return Err(info.broken(Violation::new(expected, found)));
-        }
-        self.check_mask(entries, true)?;
+        let facts = MaskBufferFacts {
+            data_type: mask.data_type,
+            entries: (mask.bytes / mask.data_type.size()) as u64,
+            ranks: inner.geometry.ranks,
+        };
+        rules::check(QUERY, |broken| broken(&facts))?;
+        self.check_mask(inner.comm.size(), true)?;
         let _device = inner.comm.activate()?;
         let _calls = inner.comm.lock();
         // SAFETY: the group lives, and the buffer holds an entry a rank.
@@ -56,12 +54,8 @@ impl Group {
         let inner = &self.inner;
         inner.in_step()?;
         self.check_mask(active.len(), true)?;
-        if stream.is_capturing(&inner.comm)? {
-            let rule = "a graph would copy from memory that is gone when it is replayed";
-            let info = RuleInfo::new("mask.capture", "stream", rule, "EP 6.2", Scope::Local);
-            let expected = "a stream that is not being captured";
-            return Err(info.broken(Violation::new(expected, "a capturing stream")));
-        }
+        let facts = StreamFacts { capturing: stream.is_capturing(&inner.comm)? };
+        rules::check(MASK_UPDATE, |broken| broken(&facts))?;
         let mask: Vec<i32> = active.iter().map(|active| i32::from(*active)).collect();
         let updated = {
             let _device = inner.comm.activate()?;
@@ -144,13 +138,13 @@ impl Group {
     /// The rules of mask calls; `local` for all but the clean.
     fn check_mask(&self, entries: usize, local: bool) -> Result<()> {
         let inner = &self.inner;
-        let facts = Facts {
+        let facts = MaskFacts {
             geometry: &inner.geometry,
             enabled: inner.mask,
             entries: entries as u64,
             local,
             handles: inner.had_handle(),
         };
-        rules::check(mask::RULES, |broken| broken(&facts))
+        rules::check(RULES, |broken| broken(&facts))
     }
 }

@@ -1,10 +1,11 @@
 //! Received expert ids, typed.
 
-use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{Result, Scope};
+use nccl_ext_core::Result;
 
 use crate::enums::ExpertIdKind;
 use crate::experts::{GlobalExpert, LocalExpert, Placement};
+use crate::rules;
+use crate::rules::received::{RULES, ReceivedFacts};
 
 /// An expert of this rank that a received row is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -43,12 +44,8 @@ impl<'a, I: Copy + Into<i64>> ReceivedExperts<'a, I> {
         placement: Placement,
         kind: ExpertIdKind,
     ) -> Result<Self> {
-        if rows.checked_mul(topk).is_none_or(|needed| needed > ids.len()) {
-            let rule = "received ids hold the rows that were counted";
-            let info = RuleInfo::new("received.ids", "ids", rule, "EP 4.7", Scope::Local);
-            let expected = format!("{rows} x {topk} ids");
-            return Err(info.broken(Violation::new(expected, ids.len())));
-        }
+        let facts = ReceivedFacts { rows, topk, ids: ids.len() };
+        rules::check(RULES, |broken| broken(&facts))?;
         let global = kind == ExpertIdKind::Global;
         Ok(Self { ids, topk, rows, rank, placement, global })
     }

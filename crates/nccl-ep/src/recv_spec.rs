@@ -5,7 +5,8 @@ use nccl_ext_core::DataType;
 use crate::enums::{DispatchQuantizationRecipe, PassDir};
 use crate::handle::Handle;
 use crate::mode::Mode;
-use crate::rules::tensors::{Call, Dim, Need, Sizes, Slot, TABLE, TensorRule};
+use crate::rules::tensors::extents::{Dim, Sizes};
+use crate::rules::tensors::{self, Call, Need, Slot, TensorRule};
 use crate::tensor::Shape;
 
 /// Whether a tensor must be given.
@@ -36,7 +37,7 @@ pub struct TensorSpec {
     pub data_types: &'static [DataType],
 }
 
-/// Every tensor that a forward dispatch without a quantisation recipe writes.
+/// Every tensor that a forward dispatch without a quantization recipe writes.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub struct RecvSpec {
@@ -59,15 +60,9 @@ impl Handle {
     #[must_use]
     pub fn recv_spec(&self, hidden: usize, data_type: DataType) -> Option<RecvSpec> {
         let sizes = Sizes {
-            geometry: &self.group.geometry,
-            topk: self.topk,
-            tokens: 0,
             hidden: hidden as u64,
             token_type: data_type,
-            scale_width: 0,
-            scale_type: DataType::Float32,
-            out_rows: 0,
-            step_rows: 0,
+            ..Sizes::new(&self.group.geometry, self.topk)
         };
         RecvSpec::new(self.mode, &sizes)
     }
@@ -76,7 +71,8 @@ impl Handle {
 impl RecvSpec {
     pub(crate) fn new(mode: Mode, sizes: &Sizes<'_>) -> Option<Self> {
         let spec = |slot| {
-            let rule = row(Call::Dispatch(PassDir::Fwd), mode, slot)?;
+            let (call, recipe) = (Call::Dispatch(PassDir::Fwd), DispatchQuantizationRecipe::None);
+            let rule = tensors::row(call, mode, recipe, slot)?;
             Some(tensor_spec(rule, sizes))
         };
         Some(Self {
@@ -87,13 +83,6 @@ impl RecvSpec {
             src_rank_counters: spec(Slot::LiSrcRankCounters)?,
         })
     }
-}
-
-/// The row of the table for a tensor of a call.
-pub(crate) fn row(call: Call, mode: Mode, slot: Slot) -> Option<&'static TensorRule> {
-    TABLE
-        .iter()
-        .find(|rule| rule.is_for(call, mode, DispatchQuantizationRecipe::None) && rule.slot == slot)
 }
 
 pub(crate) fn tensor_spec(rule: &TensorRule, sizes: &Sizes<'_>) -> TensorSpec {

@@ -12,8 +12,9 @@ use super::{Group, Inner};
 use crate::agreement;
 use crate::allocator::{DeviceAllocator, Hooks};
 use crate::config::{GroupConfig, whole_milliseconds};
-use crate::geometry::Geometry;
-use crate::rules::{self, group::Environment, group::Facts};
+use crate::environment::Environment;
+use crate::geometry::{Geometry, GroupFacts};
+use crate::rules;
 
 impl Group {
     /// Makes a group on all ranks of `comm`. Every rank calls it with the same configuration.
@@ -57,7 +58,7 @@ impl Group {
         let device_sms = sm_count(backend, comm.device())?.into();
         let ranks = comm.size() as u64;
         let lsa = load_store_ranks(comm);
-        let facts = Facts { config, ranks, lsa, device_sms, environment };
+        let facts = GroupFacts { config, ranks, lsa, device_sms, environment };
         // The library aborts when it cannot compile. Only this rank knows whether it could, so the
         // verdict is exchanged like everything else: its peers must not wait for it.
         let compiler = backend.jit_env().map_or(Ok(()), |jit| jit.check());

@@ -17,6 +17,7 @@ pub(crate) use self::round::Round;
 use crate::allocator::Hooks;
 use crate::enums::{Algorithm, Validation};
 use crate::geometry::Geometry;
+use crate::rules::tensors::{self, TensorFacts};
 
 /// What a group and its handles share.
 pub(crate) struct Inner {
@@ -88,6 +89,17 @@ impl Inner {
             }
         }
         result
+    }
+
+    /// Checks the tensors of a call, and that their memory is the backend's.
+    pub(crate) fn check_tensors(&self, facts: &TensorFacts<'_, '_>) -> Result<()> {
+        tensors::check(facts, |argument, view| {
+            self.comm.check_memory(argument, &view.buffer)?;
+            if self.validation == Validation::Data && !view.shape.contains(&0) {
+                self.comm.check_device_pointer(argument, &view.buffer)?;
+            }
+            Ok(())
+        })
     }
 
     /// Whether making a handle may grow low latency's buffer, which takes every rank (EP 3.4).

@@ -5,16 +5,17 @@ use std::sync::atomic::Ordering;
 
 use nccl_ep_sys::ncclEpHandle_t;
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{Result, Scope, Stream};
+use nccl_ext_core::{Result, Stream};
 
 use super::info::InfoDescriptors;
 use super::{Handle, HandleMemory};
 use crate::args::LayoutInfo;
 use crate::config::HandleConfig;
 use crate::enums::{Algorithm, Layout, TopK, Validation};
-use crate::group::{Group, Inner};
+use crate::group::Group;
 use crate::mode::Mode;
+use crate::rules;
+use crate::rules::stream::{self, StreamFacts};
 use crate::step::{Indices, Step};
 use crate::tensor::{Descriptor, Tensor};
 
@@ -115,7 +116,8 @@ impl Group {
         let mut handle = self.handle(core::ptr::null_mut(), mode, config, topk, None);
         let tokens = handle.check_update(topk_idx.view(), layout_info.as_deref())?;
         handle.check_ids(topk_idx.view(), stream)?;
-        refuse_capture(inner, stream)?;
+        let facts = StreamFacts { capturing: stream.is_capturing(&inner.comm)? };
+        rules::check(stream::CREATE_HANDLE, |broken| broken(&facts))?;
 
         let raw_config = config.to_raw();
         let mut descriptor = Descriptor::empty();
@@ -174,15 +176,4 @@ impl Group {
             memory,
         }
     }
-}
-
-/// A captured graph replays addresses, and making a handle allocates.
-fn refuse_capture(group: &Inner, stream: Stream<'_>) -> Result<()> {
-    if stream.is_capturing(&group.comm)? {
-        let rule = "handles are not made inside a graph capture";
-        let info = RuleInfo::new("handle.capture", "stream", rule, "EP 7.4", Scope::Local);
-        let expected = "a stream that is not being captured";
-        return Err(info.broken(Violation::new(expected, "a capturing stream")));
-    }
-    Ok(())
 }

@@ -1,14 +1,14 @@
 //! Memory for a handle: how much it needs, and what the caller gives.
 
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{DataType, DeviceBufferMut, Result, Scope};
+use nccl_ext_core::{DataType, DeviceBufferMut, Result};
 
 use crate::config::HandleConfig;
 use crate::enums::{Layout, TopK};
 use crate::group::Group;
 use crate::mode::Mode;
-use crate::rules::handle::{self, HANDLE_MEM_ALIGNMENT};
+use crate::rules;
+use crate::rules::handle::{self, MemoryFacts};
 use crate::tensor::{Shape, View};
 
 /// Memory for a handle that the caller gives: bytes, aligned to 256.
@@ -64,14 +64,8 @@ impl Group {
     ) -> Result<View> {
         let mut buffer = memory.raw_mut();
         self.inner.comm.check_memory("handle_mem", &buffer)?;
-        let aligned = (buffer.ptr as usize).is_multiple_of(HANDLE_MEM_ALIGNMENT);
-        if buffer.ptr.is_null() || buffer.bytes < needed || !aligned {
-            let rule = "handle memory has the queried size and an alignment of 256 bytes";
-            let info = RuleInfo::new("handle.memory", "handle_mem", rule, "EP 3.3", Scope::Local);
-            let expected = format!("{needed} bytes at a multiple of {HANDLE_MEM_ALIGNMENT}");
-            let found = format!("{} bytes at {:p}", buffer.bytes, buffer.ptr);
-            return Err(info.broken(Violation::new(expected, found)));
-        }
+        let facts = MemoryFacts { address: buffer.ptr as usize, bytes: buffer.bytes, needed };
+        rules::check(handle::MEMORY, |broken| broken(&facts))?;
         buffer.data_type = DataType::Uint8;
         let shape = Shape::new(&[buffer.bytes]).unwrap_or_default();
         Ok(View { buffer, shape })

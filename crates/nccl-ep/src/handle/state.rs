@@ -10,7 +10,8 @@ use crate::config::HandleConfig;
 use crate::enums::{Layout, TopK};
 use crate::group::Group;
 use crate::rules;
-use crate::rules::import;
+use crate::rules::import::{self, ImportFacts};
+use crate::rules::snapshot::{self, SnapshotFacts};
 use crate::step::{Indices, Step};
 use crate::tensor::{Descriptor, Tensor};
 
@@ -85,12 +86,12 @@ impl Handle {
     /// [`Error::Invalid`] for a low-latency handle, one without an update, or one whose memory is
     /// the library's; what the driver reports of the copy.
     pub fn snapshot(&self, stream: Stream<'_>) -> Result<HandleSnapshot> {
-        let facts = import::Facts {
-            geometry: &self.group.geometry,
+        let facts = SnapshotFacts {
+            algorithm: self.mode.algorithm(),
+            prepared: self.state.is_some(),
             own_memory: self.memory.is_some(),
-            state: self.state,
         };
-        rules::check(import::SNAPSHOT, |broken| broken(&facts))?;
+        rules::check(snapshot::RULES, |broken| broken(&facts))?;
         let (Some(state), Some(memory)) = (self.state, &self.memory) else {
             return Err(Error::Unsupported {
                 feature: "a snapshot of this handle",
@@ -130,9 +131,13 @@ impl Group {
     ) -> Result<Step<'static, Handle>> {
         let inner = &self.inner;
         inner.in_step()?;
-        let facts =
-            import::Facts { geometry: &inner.geometry, own_memory: true, state: Some(*state) };
-        rules::check(import::IMPORT, |broken| broken(&facts))?;
+        let facts = ImportFacts {
+            algorithm: inner.geometry.algorithm,
+            max_tokens: inner.geometry.max_tokens,
+            tokens: state.num_tokens as u64,
+            data_type: state.topk_idx_datatype,
+        };
+        rules::check(import::RULES, |broken| broken(&facts))?;
         let topk = u32::try_from(state.num_topk).unwrap_or(u32::MAX);
         let (mode, topk) = self.checked(layout, config, TopK::N(topk))?;
         let api = inner.comm.backend().extension::<ImportApi>().map_err(|_| {

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use nccl_ext_core::{DataType, DeviceBuffer, Refused, Result, Stream};
+use nccl_ext_core::{DeviceBuffer, Refused, Result, Stream};
 
 use super::Handle;
 use super::info::InfoDescriptors;
 use super::state::HandleState;
-use crate::args::{LayoutInfo, view_mut};
-use crate::enums::{DispatchQuantizationRecipe, PassDir, Validation};
+use crate::args::LayoutInfo;
+use crate::enums::{DispatchQuantizationRecipe, Validation};
 use crate::mode::Mode;
 use crate::rules;
-use crate::rules::call::{self, Facts};
-use crate::rules::data;
-use crate::rules::tensors::{self, Call, Sizes, Slot};
+use crate::rules::data::{self, DataFacts, Ids};
+use crate::rules::tensors::extents::Sizes;
+use crate::rules::tensors::{Call, Slot, TensorFacts};
+use crate::rules::update::{self, UpdateFacts};
 use crate::step::{Indices, Step};
 use crate::tensor::{Descriptor, Tensor, View};
 
@@ -122,53 +123,26 @@ impl Handle {
         info: Option<&LayoutInfo<'_>>,
     ) -> Result<usize> {
         let geometry = &self.group.geometry;
-        let counters = info.map(|info| {
-            [
-                view_mut(&info.expert_counters),
-                view_mut(&info.expert_offsets),
-                view_mut(&info.recv_total_counter),
-                view_mut(&info.src_rank_counters),
-            ]
-        });
-        let [expert_counters, expert_offsets, recv_total, src_rank] = counters.unwrap_or_default();
-        let sizes = Sizes {
-            geometry,
-            topk: self.topk,
-            tokens: 0,
-            hidden: 0,
-            token_type: topk_idx.data_type(),
-            scale_width: 0,
-            scale_type: DataType::Float32,
-            out_rows: 0,
-            step_rows: 0,
-        };
-        let recipe = DispatchQuantizationRecipe::None;
-        tensors::check(Call::Update, self.mode, recipe, &self.group, &sizes, |slot| match slot {
-            Slot::TopkIdx => Some(topk_idx),
-            Slot::LiExpertCounters => expert_counters,
-            Slot::LiExpertOffsets => expert_offsets,
-            Slot::LiRecvTotal => recv_total,
-            Slot::LiSrcRankCounters => src_rank,
-            _ => None,
-        })?;
-        // Flat counters are written by a kernel of their own (EP 3.5.2).
-        let em = self.mode == Mode::HighThroughputExpertMajor;
-        let facts = Facts {
-            geometry,
+        let counter = |slot| info.and_then(|info| info.view(slot));
+        let sizes = Sizes { token_type: topk_idx.data_type(), ..Sizes::new(geometry, self.topk) };
+        let facts = TensorFacts {
+            call: Call::Update,
             mode: self.mode,
-            pass: PassDir::Fwd,
-            topk: self.topk,
-            rows: Some(topk_idx),
-            out_tokens: None,
-            out_weights: None,
-            out_idx: None,
-            in_weights: None,
-            counters: [expert_counters.filter(|_| em), expert_offsets, recv_total],
-            recipe,
-            scales: [None; 2],
+            recipe: DispatchQuantizationRecipe::None,
+            sizes: &sizes,
+            tensor: &|slot| if slot == Slot::TopkIdx { Some(topk_idx) } else { counter(slot) },
         };
-        rules::check(call::UPDATE, |broken| broken(&facts))?;
-        Ok(topk_idx.shape.first().copied().unwrap_or(0))
+        self.group.check_tensors(&facts)?;
+        // Flat counters are written by a kernel of their own (EP 3.5.2).
+        let expert_major = self.mode == Mode::HighThroughputExpertMajor;
+        let counters = [
+            counter(Slot::LiExpertCounters).filter(|_| expert_major),
+            counter(Slot::LiExpertOffsets),
+            counter(Slot::LiRecvTotal),
+        ];
+        let facts = UpdateFacts { geometry, topk_idx, counters };
+        rules::check(update::RULES, |broken| broken(&facts))?;
+        Ok(topk_idx.rows() as usize)
     }
 
     /// The rules of what the indices say, where the group validates data.
@@ -188,11 +162,11 @@ impl Handle {
             unsafe { group.comm.copy_to_host(topk_idx.buffer.ptr, copy, stream)? };
             copy
         };
-        let facts = data::Facts {
+        let facts = DataFacts {
             geometry: &group.geometry,
             mode: self.mode,
             topk: self.topk as usize,
-            ids: data::Ids { bytes, wide: size == 8 },
+            ids: Ids { bytes, wide: size == 8 },
         };
         rules::check(data::DATA, |broken| broken(&facts))
     }

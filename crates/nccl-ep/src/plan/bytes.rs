@@ -1,9 +1,9 @@
 //! Arithmetic that says so when it overflows.
 
-use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{Result, Scope};
+use nccl_ext_core::Result;
 
-use super::COUNTED_IN_64_BITS;
+use crate::rules;
+use crate::rules::plan::{BYTES, BytesFacts};
 
 /// The product, unless it takes more than 128 bits.
 pub(super) fn product(factors: impl IntoIterator<Item = u64>) -> Option<u128> {
@@ -22,14 +22,9 @@ pub(super) fn rounded(bytes: Option<u128>, unit: u64) -> Option<u128> {
 
 /// Bytes as 64 bits count them.
 pub(super) fn whole(buffer: &'static str, bytes: Option<u128>) -> Result<u64> {
-    let whole = bytes.and_then(|bytes| u64::try_from(bytes).ok());
-    whole.ok_or_else(|| {
-        let rule = COUNTED_IN_64_BITS;
-        let info = RuleInfo::new("plan.bytes", "any buffer", rule, "EP 2.4", Scope::Uniform);
-        let found = bytes.map_or_else(|| "more than 128 bits".into(), |bytes| bytes.to_string());
-        let violation = Violation::new(format!("at most {} bytes", u64::MAX), found);
-        info.broken(violation.of(buffer))
-    })
+    let facts = BytesFacts { buffer, bytes };
+    rules::check(BYTES, |broken| broken(&facts))?;
+    Ok(facts.in_64_bits().unwrap_or(u64::MAX))
 }
 
 #[cfg(test)]

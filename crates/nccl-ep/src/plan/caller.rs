@@ -6,10 +6,10 @@ use super::Setup;
 use super::buffer::Buffer;
 use super::bytes::whole;
 use super::check::{self, Checked};
-use crate::enums::PassDir;
+use crate::enums::{DispatchQuantizationRecipe, PassDir};
 use crate::geometry::Geometry;
-use crate::recv_spec::{row, tensor_spec};
-use crate::rules::tensors::{Call, Need, Slot};
+use crate::recv_spec::tensor_spec;
+use crate::rules::tensors::{self, Call, Need, Slot};
 
 /// What a dispatch writes and a combine reads, each with the name that the plan gives it.
 const TENSORS: [(Call, Slot, &str); 6] = [
@@ -28,7 +28,9 @@ pub(super) fn buffers(setup: &Setup, checked: &Checked) -> Result<Vec<Buffer>> {
     let sizes = check::sizes(setup, &geometry, checked.topk, rows);
     let mut buffers = Vec::new();
     for (call, slot, name) in TENSORS {
-        let rule = row(call, checked.mode, slot).filter(|rule| rule.need != Need::Forbidden);
+        let recipe = DispatchQuantizationRecipe::None;
+        let rule = tensors::row(call, checked.mode, recipe, slot)
+            .filter(|rule| rule.need != Need::Forbidden);
         let Some(rule) = rule else { continue };
         let spec = tensor_spec(rule, &sizes);
         let token = spec.data_types.contains(&setup.data_type);

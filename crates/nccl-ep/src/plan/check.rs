@@ -1,18 +1,19 @@
 //! The rules that a configuration must keep, in the order in which the calls would check them.
 
-use std::fmt::Display;
-
-use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{DataType, Error, MemorySpace, RawBuffer, Result, Scope};
+use nccl_ext_core::rules::Violation;
+use nccl_ext_core::{Error, MemorySpace, RawBuffer, Result};
 
 use super::Setup;
-use crate::enums::{Algorithm, DispatchQuantizationRecipe, Layout, PassDir};
-use crate::geometry::Geometry;
+use crate::enums::{Algorithm, DispatchQuantizationRecipe as Recipe, Layout, PassDir};
+use crate::environment::Environment;
+use crate::geometry::{Geometry, GroupFacts};
 use crate::mode::Mode;
-use crate::recv_spec::row;
-use crate::rules::group::{Environment, Facts};
-use crate::rules::tensors::{Call, Sizes, Slot};
-use crate::rules::{self, call, handle};
+use crate::rules::combine::{self, CombineFacts};
+use crate::rules::dispatch::{self, DispatchFacts};
+use crate::rules::plan::{self, MachineFacts, TokenCapFacts};
+use crate::rules::tensors::extents::Sizes;
+use crate::rules::tensors::{self, Call, Slot};
+use crate::rules::{self, handle};
 use crate::tensor::{Shape, View};
 
 /// A configuration that passed, in numbers.
@@ -52,7 +53,7 @@ pub(super) fn check(setup: &Setup) -> Result<Checked> {
         nvlink_dup: setup.nvlink_dup,
         ..Environment::default()
     };
-    let facts = Facts {
+    let facts = GroupFacts {
         config: &setup.group,
         ranks: setup.ranks.into(),
         lsa: setup.team_ranks.into(),
@@ -71,53 +72,18 @@ pub(super) fn check(setup: &Setup) -> Result<Checked> {
     Ok(checked)
 }
 
-fn invalid(
-    name: &'static str,
-    argument: &'static str,
-    rule: &'static str,
-    expected: impl Display,
-    found: impl Display,
-) -> Error {
-    let info = RuleInfo::new(name, argument, rule, "EP 2.4", Scope::Uniform);
-    info.broken(Violation::new(expected, found))
-}
-
 /// What a communicator and a device would vouch for.
 fn machine(setup: &Setup) -> Result<()> {
     let Setup { ranks, team_ranks, device_sms, hidden, .. } = *setup;
-    if !(1..=i32::MAX.unsigned_abs()).contains(&ranks) {
-        let rule = "a communicator has between one and 2^31 - 1 ranks";
-        return Err(invalid("plan.ranks", "ranks", rule, "1 to 2147483647", ranks));
-    }
-    if team_ranks == 0 || !ranks.is_multiple_of(team_ranks) {
-        let rule = "load/store teams are of equal size";
-        let expected = format!("a divisor of {ranks} ranks");
-        return Err(invalid("plan.team", "team_ranks", rule, expected, team_ranks));
-    }
-    if device_sms == 0 {
-        let rule = "a device has streaming multiprocessors";
-        return Err(invalid("plan.sms", "device_sms", rule, "at least 1", device_sms));
-    }
-    if hidden == 0 {
-        return Err(invalid("plan.hidden", "hidden", "a token has elements", "at least 1", hidden));
-    }
-    Ok(())
+    let facts = MachineFacts { ranks, team_ranks, device_sms, hidden };
+    rules::check(plan::MACHINE, |broken| broken(&facts))
 }
 
 /// What depends on the library, or on how much of it is specified.
 fn library(setup: &Setup) -> Result<()> {
     let tokens = setup.group.max_dispatch_tokens_per_rank;
-    if let Some(cap) = setup.token_cap.filter(|cap| tokens > *cap) {
-        let rule = "the library has a cap of tokens a rank (EP 8)";
-        let expected = format!("at most {cap} tokens a rank");
-        return Err(invalid(
-            "plan.token-cap",
-            "max_dispatch_tokens_per_rank",
-            rule,
-            expected,
-            tokens,
-        ));
-    }
+    let facts = TokenCapFacts { tokens, cap: setup.token_cap };
+    rules::check(plan::TOKEN_CAP, |broken| broken(&facts))?;
     let high = setup.group.algorithm == Algorithm::HighThroughput;
     if high && setup.team_ranks < setup.ranks {
         let Setup { ranks, team_ranks, .. } = setup;
@@ -134,32 +100,29 @@ fn library(setup: &Setup) -> Result<()> {
 /// A step in which a rank dispatches as many tokens as it may and receives `rows`.
 pub(super) fn sizes<'a>(setup: &Setup, geometry: &'a Geometry, topk: u64, rows: u64) -> Sizes<'a> {
     Sizes {
-        geometry,
-        topk,
         tokens: geometry.max_tokens,
         hidden: setup.hidden.into(),
         token_type: setup.data_type,
-        scale_width: 0,
-        scale_type: DataType::Float32,
         out_rows: rows,
         step_rows: rows,
+        ..Sizes::new(geometry, topk)
     }
 }
 
 /// The rows that dispatch and combine would be given.
 fn rows(setup: &Setup, checked: &Checked) -> Result<()> {
     let Checked { geometry, mode, topk, .. } = checked;
-    let data_type = setup.data_type;
-    if let Some(rule) = row(Call::Dispatch(PassDir::Fwd), *mode, Slot::InTokens) {
-        let accepted = rule.types.accepted(&sizes(setup, geometry, *topk, 0));
+    let (mode, topk, data_type) = (*mode, *topk, setup.data_type);
+    let (pass, recipe) = (PassDir::Fwd, Recipe::None);
+    if let Some(rule) = tensors::row(Call::Dispatch(pass), mode, recipe, Slot::InTokens) {
+        let accepted = rule.types.accepted(&sizes(setup, geometry, topk, 0));
         if !accepted.contains(&data_type) {
             let names: Vec<_> = accepted.iter().map(|accepted| accepted.name()).collect();
-            let broken = rules::violation(names.join(" or "), data_type);
-            return broken.map_or(Ok(()), |broken| Err(rule.info.broken(broken)));
+            return Err(rule.info.broken(Violation::new(names.join(" or "), data_type)));
         }
     }
     let extents = [geometry.max_tokens as usize, setup.hidden as usize];
-    let view = View {
+    let tokens = &View {
         buffer: RawBuffer {
             ptr: core::ptr::null_mut(),
             bytes: 0,
@@ -169,20 +132,19 @@ fn rows(setup: &Setup, checked: &Checked) -> Result<()> {
         },
         shape: Shape::new(&extents).unwrap_or_default(),
     };
-    let facts = call::Facts {
+    let facts = DispatchFacts {
         geometry,
-        mode: *mode,
-        pass: PassDir::Fwd,
-        topk: *topk,
-        rows: Some(&view),
+        mode,
+        pass,
+        topk,
+        recipe,
+        tokens,
         out_tokens: None,
         out_weights: None,
         out_idx: None,
-        in_weights: None,
-        counters: [None; 3],
-        recipe: DispatchQuantizationRecipe::None,
         scales: [None; 2],
     };
-    rules::check(call::DISPATCH, |broken| broken(&facts))?;
-    rules::check(call::COMBINE, |broken| broken(&facts))
+    rules::check(dispatch::RULES, |broken| broken(&facts))?;
+    let facts = CombineFacts { geometry, mode, pass, tokens, in_weights: None };
+    rules::check(combine::RULES, |broken| broken(&facts))
 }

@@ -67,15 +67,12 @@ pub const TOKENS_ONCE_SUPPORTED: u32 = 8192;
 /// where tried, but nothing promises it (EP 4.1).
 pub const LL_COUNTER_TAG: u32 = 16384;
 
-/// The rule that an [`Error::Invalid`](crate::Error::Invalid) names when a size is too large to be
-/// counted.
-pub const COUNTED_IN_64_BITS: &str = "the bytes of a buffer are counted in 64 bits";
-
 /// The device memory of one rank: a group, one handle, and the buffers that the caller brings.
 ///
 /// # Errors
 /// [`Error::Invalid`](crate::Error::Invalid) with the rule that group, handle, dispatch or combine
-/// would refuse the configuration with, or when a buffer has more bytes than 64 bits count.
+/// would refuse the configuration with, or with the rule `plan.bytes` for a buffer of more bytes
+/// than 64 bits count.
 /// [`Error::Unsupported`](crate::Error::Unsupported) for high throughput over several load/store
 /// teams, whose buffers are not specified.
 pub fn memory(setup: &Setup) -> Result<Memory> {

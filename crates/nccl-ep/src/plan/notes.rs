@@ -3,6 +3,7 @@
 use super::buffer::Note;
 use super::check::Checked;
 use super::{LL_COUNTER_TAG, Setup, TOKENS_ONCE_SUPPORTED};
+use crate::rules::combine::BACKWARD_LOCAL_EXPERTS;
 
 pub(super) fn notes(setup: &Setup, checked: &Checked) -> Vec<Note> {
     let mut notes = Vec::new();
@@ -44,6 +45,14 @@ pub(super) fn notes(setup: &Setup, checked: &Checked) -> Vec<Note> {
         let text = "the communication buffer grows to what the group's largest handle needs; this \
                     is one handle's";
         note(text.into(), "EP 3.4");
+    }
+    if geometry.local_experts > BACKWARD_LOCAL_EXPERTS && checked.mode.is_high_throughput() {
+        let text = format!(
+            "forward only: a backward combine takes at most {BACKWARD_LOCAL_EXPERTS} experts of a \
+             rank, and here are {}",
+            geometry.local_experts
+        );
+        note(text, "EP 8");
     }
     if setup.group.enable_mask {
         let text = "the mask comes with a buffer for its barrier, whose size is not specified and \

@@ -4,15 +4,15 @@ use nccl_ep_sys::{VersionedStruct, ncclEpCombineInputs_t, ncclEpCombineOutputs_t
 use nccl_ext_core::binding::BindingStruct;
 use nccl_ext_core::{Result, Stream};
 
-use super::sizes;
 use super::stage::Stage;
 use crate::args::{CombineInputs, CombineOutputs, view, view_mut};
 use crate::config::CombineConfig;
 use crate::enums::DispatchQuantizationRecipe;
 use crate::handle::Handle;
 use crate::rules;
-use crate::rules::call::{self, Facts};
-use crate::rules::tensors::{self, Call, Slot};
+use crate::rules::combine::{CombineFacts, RULES};
+use crate::rules::tensors::extents::Sizes;
+use crate::rules::tensors::{Call, Slot, TensorFacts};
 use crate::tensor::Descriptor;
 
 pub(super) struct CombineCall<'c> {
@@ -27,37 +27,33 @@ pub(super) struct CombineCall<'c> {
 impl CombineCall<'_> {
     pub(super) fn check(&self) -> Result<()> {
         let Self { handle, inputs, outputs, config, .. } = *self;
-        let rows = inputs.tokens.view();
-        let out_tokens = outputs.tokens.view();
-        let sizes = sizes(handle, self.tokens, rows, None, 0, self.step_rows);
+        let geometry = &handle.group.geometry;
+        let tokens = inputs.tokens.view();
         let in_weights = view(&inputs.topk_weights);
-        let routing_weights = view(&inputs.routing_weights);
-        let out_weights = view_mut(&outputs.topk_weights);
-        let call = Call::Combine(config.pass_direction);
-        let recipe = DispatchQuantizationRecipe::None;
-        tensors::check(call, handle.mode, recipe, &handle.group, &sizes, |slot| match slot {
-            Slot::InTokens => Some(rows),
-            Slot::InWeights => in_weights,
-            Slot::RoutingWeights => routing_weights,
-            Slot::OutTokens => Some(out_tokens),
-            Slot::OutWeights => out_weights,
-            _ => None,
-        })?;
-        let facts = Facts {
-            geometry: &handle.group.geometry,
-            mode: handle.mode,
-            pass: config.pass_direction,
-            topk: handle.topk,
-            rows: Some(rows),
-            out_tokens: None,
-            out_weights: None,
-            out_idx: None,
-            in_weights,
-            counters: [None; 3],
-            recipe,
-            scales: [None; 2],
+        let sizes = Sizes {
+            tokens: self.tokens as u64,
+            hidden: tokens.row_width(),
+            token_type: tokens.data_type(),
+            step_rows: self.step_rows,
+            ..Sizes::new(geometry, handle.topk)
         };
-        rules::check(call::COMBINE, |broken| broken(&facts))
+        handle.group.check_tensors(&TensorFacts {
+            call: Call::Combine(config.pass_direction),
+            mode: handle.mode,
+            recipe: DispatchQuantizationRecipe::None,
+            sizes: &sizes,
+            tensor: &|slot| match slot {
+                Slot::InTokens => Some(tokens),
+                Slot::InWeights => in_weights,
+                Slot::RoutingWeights => view(&inputs.routing_weights),
+                Slot::OutTokens => Some(outputs.tokens.view()),
+                Slot::OutWeights => view_mut(&outputs.topk_weights),
+                _ => None,
+            },
+        })?;
+        let (mode, pass) = (handle.mode, config.pass_direction);
+        let facts = CombineFacts { geometry, mode, pass, tokens, in_weights };
+        rules::check(RULES, |broken| broken(&facts))
     }
 
     pub(super) fn run<S: Stage>(&self, stream: Stream<'_>, stage: S) -> Result<S::Output> {

@@ -2,19 +2,19 @@
 
 use nccl_ep_sys::{VersionedStruct, ncclEpDispatchInputs_t, ncclEpDispatchOutputs_t};
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{Result, Scope, Stream};
+use nccl_ext_core::{DataType, Result, Stream};
 
-use super::sizes;
 use super::stage::Stage;
 use crate::args::{DispatchInputs, DispatchOutputs, LayoutInfo, view, view_mut};
 use crate::config::DispatchConfig;
 use crate::enums::ExpertIdKind;
 use crate::handle::{Handle, InfoDescriptors};
 use crate::rules;
-use crate::rules::call::{self, Facts};
-use crate::rules::tensors::{self, Call, Slot};
-use crate::tensor::Descriptor;
+use crate::rules::dispatch::{DispatchFacts, RULES};
+use crate::rules::stream::{EAGER_DISPATCH, StreamFacts};
+use crate::rules::tensors::extents::Sizes;
+use crate::rules::tensors::{Call, Slot, TensorFacts};
+use crate::tensor::{Descriptor, View};
 
 pub(super) struct DispatchCall<'c> {
     pub(super) handle: &'c Handle,
@@ -29,60 +29,54 @@ impl DispatchCall<'_> {
     pub(super) fn check(&self, info: Option<&LayoutInfo<'_>>, stream: Stream<'_>) -> Result<u64> {
         let Self { handle, inputs, outputs, config, .. } = *self;
         let geometry = &handle.group.geometry;
-        let rows = inputs.tokens.view();
-        let out_tokens = outputs.tokens.view();
-        let out_rows = out_tokens.shape.first().map_or(0, |extent| *extent as u64);
-        let scales = [view(&inputs.scales), view_mut(&outputs.scales)];
-        let sizes = sizes(handle, self.tokens, rows, scales[0], out_rows, out_rows);
-        let in_weights = view(&inputs.topk_weights);
+        let recipe = config.quantization_recipe;
+        let (tokens, out_tokens) = (inputs.tokens.view(), outputs.tokens.view());
         let out_weights = view_mut(&outputs.topk_weights);
         let out_idx = view_mut(&outputs.topk_idx);
-        let counters = info.map(|info| {
-            [
-                view_mut(&info.expert_counters),
-                view_mut(&info.src_rank_counters),
-                view_mut(&info.expert_offsets),
-                view_mut(&info.recv_total_counter),
-            ]
-        });
-        let [expert_counters, src_rank, offsets, total] = counters.unwrap_or_default();
-        let call = Call::Dispatch(config.pass_direction);
-        let recipe = config.quantization_recipe;
-        tensors::check(call, handle.mode, recipe, &handle.group, &sizes, |slot| match slot {
-            Slot::InTokens => Some(rows),
-            Slot::InWeights => in_weights,
-            Slot::OutTokens => Some(out_tokens),
-            Slot::OutWeights => out_weights,
-            Slot::OutIdx => out_idx,
-            Slot::LiExpertCounters => expert_counters,
-            Slot::LiSrcRankCounters => src_rank,
-            Slot::LiExpertOffsets => offsets,
-            Slot::LiRecvTotal => total,
-            Slot::InScales => scales[0],
-            Slot::OutScales => scales[1],
-            _ => None,
+        let scales = [view(&inputs.scales), view_mut(&outputs.scales)];
+        let out_rows = out_tokens.rows();
+        let sizes = Sizes {
+            tokens: self.tokens as u64,
+            hidden: tokens.row_width(),
+            token_type: tokens.data_type(),
+            scale_width: scales[0].map_or(0, View::row_width),
+            scale_type: scales[0].map_or(DataType::Float32, View::data_type),
+            out_rows,
+            step_rows: out_rows,
+            ..Sizes::new(geometry, handle.topk)
+        };
+        handle.group.check_tensors(&TensorFacts {
+            call: Call::Dispatch(config.pass_direction),
+            mode: handle.mode,
+            recipe,
+            sizes: &sizes,
+            tensor: &|slot| match slot {
+                Slot::InTokens => Some(tokens),
+                Slot::InWeights => view(&inputs.topk_weights),
+                Slot::InScales => scales[0],
+                Slot::OutTokens => Some(out_tokens),
+                Slot::OutWeights => out_weights,
+                Slot::OutIdx => out_idx,
+                Slot::OutScales => scales[1],
+                _ => info.and_then(|info| info.view(slot)),
+            },
         })?;
-        let facts = Facts {
+        let facts = DispatchFacts {
             geometry,
             mode: handle.mode,
             pass: config.pass_direction,
             topk: handle.topk,
-            rows: Some(rows),
+            recipe,
+            tokens,
             out_tokens: Some(out_tokens),
             out_weights,
             out_idx,
-            in_weights: None,
-            counters: [None; 3],
-            recipe,
             scales,
         };
-        rules::check(call::DISPATCH, |broken| broken(&facts))?;
-        if geometry.eager && stream.is_capturing(&handle.group.comm)? {
-            let rule = "an eager dispatch reads its count on the host, which a graph cannot";
-            let info =
-                RuleInfo::new("dispatch.eager-capture", "stream", rule, "EP 7.4", Scope::Local);
-            let expected = "a stream that is not being captured, or a max_recv_tokens_per_rank";
-            return Err(info.broken(Violation::new(expected, "a capturing stream")));
+        rules::check(RULES, |broken| broken(&facts))?;
+        if geometry.eager {
+            let facts = StreamFacts { capturing: stream.is_capturing(&handle.group.comm)? };
+            rules::check(EAGER_DISPATCH, |broken| broken(&facts))?;
         }
         Ok(out_rows)
     }

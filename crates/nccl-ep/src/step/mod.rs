@@ -9,8 +9,7 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{DataType, DeviceBuffer, Result, Scope, Stream};
+use nccl_ext_core::{DeviceBuffer, Result, Stream};
 
 use self::combine::CombineCall;
 use self::dispatch::DispatchCall;
@@ -19,8 +18,8 @@ use crate::args::{CombineInputs, CombineOutputs, DispatchInputs, DispatchOutputs
 use crate::config::{CombineConfig, DispatchConfig};
 use crate::group::Round;
 use crate::handle::Handle;
-use crate::rules::tensors::Sizes;
-use crate::tensor::View;
+use crate::rules;
+use crate::rules::combine::{ORDER, StepFacts};
 
 /// What keeps the routing indices alive.
 pub(crate) struct Indices<'a> {
@@ -190,12 +189,8 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
         let group = &handle.group;
         group.in_step()?;
         let _round = open_round(handle, &self.round)?;
-        if !handle.mode.is_high_throughput() && self.dispatched.is_none() {
-            let rule = "a low-latency combine returns what a dispatch of the step brought";
-            let info =
-                RuleInfo::new("combine.after-dispatch", "step", rule, "EP 5.1", Scope::Uniform);
-            return Err(info.broken(Violation::new("a dispatch before it", "none")));
-        }
+        let facts = StepFacts { mode: handle.mode, dispatched: self.dispatched.is_some() };
+        rules::check(ORDER, |broken| broken(&facts))?;
         let step_rows = self.dispatched.unwrap_or(group.geometry.max_recv);
         let call = CombineCall { handle, tokens: self.tokens, step_rows, inputs, outputs, config };
         group.collective(call.check())?;
@@ -220,28 +215,5 @@ impl<H: BorrowMut<Handle>> fmt::Debug for Step<'_, H> {
             .field("tokens", &self.tokens)
             .field("dispatched", &self.dispatched.is_some())
             .finish_non_exhaustive()
-    }
-}
-
-/// Width, type and rows of a call's token tensors.
-fn sizes<'f>(
-    handle: &'f Handle,
-    tokens: usize,
-    rows: &View,
-    scales: Option<&View>,
-    out_rows: u64,
-    step_rows: u64,
-) -> Sizes<'f> {
-    let width = |view: &View| view.shape.last().map_or(0, |extent| *extent as u64);
-    Sizes {
-        geometry: &handle.group.geometry,
-        topk: handle.topk,
-        tokens: tokens as u64,
-        hidden: width(rows),
-        token_type: rows.data_type(),
-        scale_width: scales.map_or(0, width),
-        scale_type: scales.map_or(DataType::Float32, View::data_type),
-        out_rows,
-        step_rows,
     }
 }

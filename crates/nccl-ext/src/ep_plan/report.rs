@@ -1,7 +1,7 @@
 //! The answer.
 
-use nccl_ep::plan::{self, COUNTED_IN_64_BITS, Memory};
-use nccl_ep::{Algorithm, Error, RuleInfo};
+use nccl_ep::plan::{self, Memory};
+use nccl_ep::{Algorithm, Error};
 use serde::Serialize;
 
 use super::json;
@@ -180,18 +180,16 @@ fn no_pair_would_do(question: &Question) -> Result<(), InputError> {
 
 /// A pair's refusal, unless it is the question that is at fault.
 fn of_the_pair(error: Error) -> Result<Refusal, InputError> {
-    let Error::Invalid { argument, rule, expected, found, .. } = error else {
+    let Error::Invalid { name, argument, rule, expected, found, .. } = error else {
         let rule = "a configuration that can be planned";
         return Err(refuse("--ranks", rule, "one that no error stands against", error.to_string()));
     };
     if argument == "max_recv_tokens_per_rank" {
         return Err(refuse("--max-recv", rule, expected, found));
     }
-    if rule == COUNTED_IN_64_BITS {
+    if name == "plan.bytes" {
         return Err(refuse(argument, rule, expected, found));
     }
-    let same = |info: &RuleInfo| (info.argument, info.rule) == (argument, rule);
-    let info = nccl_ep::rules().find(same);
-    let (name, source) = info.map_or(("", ""), |info| (info.name, info.source));
+    let source = nccl_ep::rules().find(|row| row.name == name).map_or("", |row| row.source);
     Ok(Refusal { argument, rule, expected, found, name, source })
 }

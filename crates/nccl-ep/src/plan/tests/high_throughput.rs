@@ -2,12 +2,12 @@
 
 use super::*;
 use crate::ZeroCopyMode;
-use crate::geometry::{EmMode, Geometry};
+use crate::environment::Environment;
+use crate::geometry::{EmMode, Geometry, GroupFacts};
 use crate::plan::high_throughput::group;
-use crate::rules::group::{Environment, Facts};
 
 fn geometry(config: &GroupConfig, ranks: u32, mode: EmMode) -> Geometry {
-    let facts = Facts {
+    let facts = GroupFacts {
         config,
         ranks: ranks.into(),
         lsa: ranks.into(),
@@ -40,7 +40,7 @@ fn staging_of_the_duplicating_modes() {
         assert_eq!(named(&windows, "scale staging"), Some(40 * 1024));
     }
     let on = config.clone().zero_copy(ZeroCopyMode::On);
-    let facts = |lsa| Facts {
+    let facts = |lsa| GroupFacts {
         config: &on,
         ranks: 4,
         lsa,

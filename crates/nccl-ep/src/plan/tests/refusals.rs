@@ -1,7 +1,7 @@
 //! What is refused, and how.
 
 use super::*;
-use crate::rules::group::Environment;
+use crate::environment::Environment;
 use crate::{Group, OverflowPolicy, ZeroCopyMode};
 use nccl_ext_test::stub::ep as stub;
 

@@ -1,58 +1,14 @@
 //! Rules of group creation (EP 2.1, 2.6, 11).
 
-use nccl_ext_core::{env_value, rules};
+#[cfg(test)]
+pub(super) mod walk;
 
-use crate::config::GroupConfig;
-use crate::enums::{Algorithm, OverflowPolicy, ZeroCopyMode};
+use nccl_ext_core::rules;
 
-/// HT hangs above this many SMs; between 17 and 34 it was seen to work with two ranks only (EP 14).
-const HT_SMS_ALWAYS: u64 = 16;
-const HT_SMS_TWO_RANKS: u64 = 34;
+use crate::enums::{OverflowPolicy, ZeroCopyMode};
+use crate::geometry::{GroupFacts, HT_SMS_ALWAYS, HT_SMS_TWO_RANKS};
 
-/// What the rules of group creation look at.
-pub(crate) struct Facts<'a> {
-    pub(crate) config: &'a GroupConfig,
-    pub(crate) ranks: u64,
-    /// Ranks reachable by load and store.
-    pub(crate) lsa: u64,
-    /// Streaming multiprocessors of the device.
-    pub(crate) device_sms: u64,
-    pub(crate) environment: Environment,
-}
-
-/// Variables that the library reads at group creation and that rules depend on (EP 7.1).
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Environment {
-    pub(crate) comm_sms: Option<u64>,
-    pub(crate) local_dup: bool,
-    pub(crate) nvlink_dup: bool,
-    /// Whether the barriers of high throughput are off.
-    pub(crate) no_guard: bool,
-}
-
-impl Environment {
-    pub(crate) fn read() -> Self {
-        Self::of(&env_value::variable)
-    }
-
-    /// The same of any environment.
-    fn of(variable: &dyn Fn(&str) -> Option<String>) -> Self {
-        let flag = |name| variable(name).and_then(|text| env_value::flag(&text)).unwrap_or(false);
-        let sms = variable("NCCL_EP_COMM_SMS").map(|text| env_value::strtoul(&text));
-        Self {
-            comm_sms: sms.filter(|sms| *sms > 0),
-            local_dup: flag("NCCL_EP_HT_EM_LOCAL_DUP"),
-            nvlink_dup: flag("NCCL_EP_HT_EM_NVLINK_DUP"),
-            no_guard: flag("NCCL_EP_DISABLE_GUARD"),
-        }
-    }
-}
-
-impl Facts<'_> {
-    fn ht(&self) -> bool {
-        self.config.algorithm == Algorithm::HighThroughput
-    }
-
+impl GroupFacts<'_> {
     fn ll(&self) -> bool {
         !self.ht()
     }
@@ -79,16 +35,6 @@ impl Facts<'_> {
             * u128::from(self.config.num_topk.max(1))
     }
 
-    /// SMs that communication kernels use; the environment wins where it is a possible count.
-    pub(crate) fn comm_sms(&self) -> u64 {
-        let configured = match u64::from(self.config.max_num_sms) {
-            0 if self.ht() => HT_SMS_ALWAYS.min(self.device_sms),
-            0 => self.device_sms,
-            sms => sms,
-        };
-        self.environment.comm_sms.filter(|sms| *sms <= self.device_sms).unwrap_or(configured)
-    }
-
     fn ht_sm_limit(&self) -> u64 {
         if self.ranks <= 2 { HT_SMS_TWO_RANKS } else { HT_SMS_ALWAYS }
     }
@@ -105,45 +51,9 @@ impl Facts<'_> {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sms_of_132(text: &'static str) -> u64 {
-        let variable = move |name: &str| (name == "NCCL_EP_COMM_SMS").then(|| text.to_owned());
-        let environment = Environment::of(&variable);
-        let config = &GroupConfig::new();
-        Facts { config, ranks: 2, lsa: 2, device_sms: 132, environment }.comm_sms()
-    }
-
-    /// EP 7.1: the library compares before it narrows, and keeps the default for what is out of
-    /// range.
-    #[test]
-    fn the_number_of_sms_is_read_as_the_library_reads_it() {
-        for (text, sms) in [
-            ("+16", 16),
-            (" 24 SMs", 24),
-            ("132", 132),
-            ("133", 132),
-            ("many", 132),
-            ("-1", 132),
-            ("4294967312", 132),
-        ] {
-            assert_eq!(sms_of_132(text), sms, "{text:?}");
-        }
-    }
-
-    #[test]
-    fn flags_that_are_neither_on_nor_off_are_off() {
-        let flag = |text: &'static str| Environment::of(&move |_| Some(text.into())).no_guard;
-        assert!(flag("1") && flag("On") && flag("TRUE"));
-        assert!(!flag("0") && !flag("") && !flag("yes") && !flag("2"));
-    }
-}
-
 rules! {
     /// Checked by [`Group::create`](crate::Group::create).
-    RULES over Facts {
+    RULES over GroupFacts {
         "group.experts-exist" on "num_experts": "a model has at least one expert"
             ("EP 2.1 #5", Uniform)
             |f| f.experts() == 0 => ("at least 1", 0);

@@ -1,11 +1,14 @@
 //! Rules of the mask of active ranks (EP 6.2, 11).
 
-use nccl_ext_core::rules;
+#[cfg(test)]
+pub(super) mod walk;
+
+use nccl_ext_core::{DataType, rules};
 
 use crate::geometry::Geometry;
 
-/// What these rules look at.
-pub(crate) struct Facts<'a> {
+/// A mask call and its group.
+pub(crate) struct MaskFacts<'a> {
     pub(crate) geometry: &'a Geometry,
     /// Whether the group has a mask.
     pub(crate) enabled: bool,
@@ -17,7 +20,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) handles: bool,
 }
 
-impl Facts<'_> {
+impl MaskFacts<'_> {
     /// Bytes of the combine regions that a clean lays out (EP 12 #13).
     fn clean_bytes(&self) -> u128 {
         let wide = u128::from;
@@ -27,9 +30,25 @@ impl Facts<'_> {
     }
 }
 
+/// Where a query writes the mask to.
+pub(crate) struct MaskBufferFacts {
+    pub(crate) data_type: DataType,
+    pub(crate) entries: u64,
+    pub(crate) ranks: u64,
+}
+
+rules! {
+    /// Checked by [`Group::mask_query`](crate::Group::mask_query).
+    QUERY over plain MaskBufferFacts {
+        "mask.buffer" on "mask_status": "the mask has one int32 a rank" ("EP 6.2", Local)
+            |f| f.data_type != DataType::Int32 || f.entries != f.ranks
+                => (format!("[{}] of int32", f.ranks), format!("[{}] of {}", f.entries, f.data_type));
+    }
+}
+
 rules! {
     /// Checked by every mask call.
-    RULES over Facts {
+    RULES over MaskFacts {
         "mask.enabled" on "enable_mask": "the group was created with a mask" ("EP 6.2", Uniform)
             |f| !f.enabled => ("enable_mask in GroupConfig", "false");
         "mask.entries" on "mask": "the mask has one entry a rank" ("EP 6.2", Local)

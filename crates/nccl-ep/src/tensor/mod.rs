@@ -1,76 +1,24 @@
 //! Tensors: borrowed memory with a shape.
 
+mod descriptor;
+mod view;
+
 use core::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 
-use nccl_ep_sys::{VersionedStruct, ncclEpTensor_t};
-use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{
-    DataType, DeviceBuffer, DeviceBufferMut, MemorySpace, RawBuffer, Result, Scope,
-};
+use nccl_ext_core::{DataType, DeviceBuffer, DeviceBufferMut, MemorySpace, RawBuffer, Result};
+
+pub(crate) use self::descriptor::Descriptor;
+pub(crate) use self::view::View;
+use crate::rules;
+use crate::rules::tensor::{DATA_TYPE, DataTypeFacts, SHAPE, ShapeFacts};
 
 /// Most dimensions a tensor here has.
 pub const MAX_DIMS: usize = 4;
 
 /// The extents of a tensor, at most [`MAX_DIMS`].
 pub type Shape = nccl_ext_core::Shape<MAX_DIMS>;
-
-/// What every tensor is, without its lifetime.
-#[derive(Clone, Copy)]
-pub(crate) struct View {
-    pub(crate) buffer: RawBuffer,
-    pub(crate) shape: Shape,
-}
-
-impl View {
-    fn new(buffer: RawBuffer, extents: &[usize]) -> Result<Self> {
-        let invalid = |name, rule, expected: String| {
-            let info = RuleInfo::new(name, "shape", rule, "EP 1.4", Scope::Local);
-            info.broken(Violation::new(expected, format!("{extents:?} of {}", buffer.data_type)))
-        };
-        let shape = Shape::new(extents).filter(|_| !extents.is_empty()).ok_or_else(|| {
-            let rule = "a tensor has one to four dimensions";
-            invalid("tensor.dimensions", rule, format!("1 to {MAX_DIMS} extents"))
-        })?;
-        let bytes = shape.elements().and_then(|n| n.checked_mul(buffer.data_type.size()));
-        if bytes.is_none_or(|bytes| bytes > buffer.bytes) {
-            let rule = "a tensor lies inside its buffer";
-            return Err(invalid("tensor.inside", rule, format!("at most {} bytes", buffer.bytes)));
-        }
-        if buffer.ptr.is_null() && bytes != Some(0) {
-            let rule = "a tensor with elements has memory";
-            return Err(invalid("tensor.memory", rule, "a pointer that is not NULL".into()));
-        }
-        Ok(Self { buffer, shape })
-    }
-
-    pub(crate) fn data_type(&self) -> DataType {
-        self.buffer.data_type
-    }
-
-    fn reinterpret(&mut self, data_type: DataType) -> Result<()> {
-        if data_type.size() != self.buffer.data_type.size() {
-            let rule = "a tensor's bytes are read as a type of the same size";
-            let info = RuleInfo::new("tensor.data-type", "data_type", rule, "EP 1.4", Scope::Local);
-            let expected = format!("a type of {} bytes", self.buffer.data_type.size());
-            let found = format!("{data_type} of {}", data_type.size());
-            return Err(info.broken(Violation::new(expected, found)));
-        }
-        self.buffer.data_type = data_type;
-        Ok(())
-    }
-
-    fn fmt(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{name}({:?} {}, {})", self.shape, self.data_type(), self.buffer.memory)
-    }
-}
-
-// SAFETY: an address and numbers. The memory behind it is borrowed by the tensor types below, and the
-// contract of `DeviceBuffer`, or of whoever gave the address, lets any thread use it meanwhile.
-unsafe impl Send for View {}
-// SAFETY: as above.
-unsafe impl Sync for View {}
 
 /// A tensor that is read.
 ///
@@ -98,7 +46,7 @@ impl<'a> Tensor<'a> {
     /// [`Error::Invalid`](crate::Error::Invalid) without dimensions, with more than [`MAX_DIMS`], or when the shape does
     /// not fit the buffer.
     pub fn new<B: DeviceBuffer + ?Sized>(buffer: &'a B, shape: &[usize]) -> Result<Self> {
-        View::new(buffer.raw(), shape).map(|view| Self { view, buffer: PhantomData })
+        view_of(buffer.raw(), shape).map(|view| Self { view, buffer: PhantomData })
     }
 
     /// A tensor over memory that something else manages.
@@ -115,7 +63,7 @@ impl<'a> Tensor<'a> {
         shape: &[usize],
         memory: MemorySpace,
     ) -> Result<Self> {
-        let view = View::new(RawBuffer::unowned(ptr.cast_mut(), data_type, shape, memory), shape)?;
+        let view = view_of(RawBuffer::unowned(ptr.cast_mut(), data_type, shape, memory), shape)?;
         Ok(Self { view, buffer: PhantomData })
     }
 
@@ -136,7 +84,7 @@ impl<'a> Tensor<'a> {
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) when the sizes differ.
     pub fn with_data_type(mut self, data_type: DataType) -> Result<Self> {
-        self.view.reinterpret(data_type)?;
+        self.view = read_as(self.view, data_type)?;
         Ok(self)
     }
 
@@ -151,7 +99,7 @@ impl<'a> TensorMut<'a> {
     /// # Errors
     /// As [`Tensor::new`].
     pub fn new<B: DeviceBufferMut + ?Sized>(buffer: &'a mut B, shape: &[usize]) -> Result<Self> {
-        View::new(buffer.raw_mut(), shape).map(|view| Self { view, buffer: PhantomData })
+        view_of(buffer.raw_mut(), shape).map(|view| Self { view, buffer: PhantomData })
     }
 
     /// A tensor over memory that something else manages.
@@ -168,7 +116,7 @@ impl<'a> TensorMut<'a> {
         shape: &[usize],
         memory: MemorySpace,
     ) -> Result<Self> {
-        let view = View::new(RawBuffer::unowned(ptr, data_type, shape, memory), shape)?;
+        let view = view_of(RawBuffer::unowned(ptr, data_type, shape, memory), shape)?;
         Ok(Self { view, buffer: PhantomData })
     }
 
@@ -189,7 +137,7 @@ impl<'a> TensorMut<'a> {
     /// # Errors
     /// As [`Tensor::with_data_type`].
     pub fn with_data_type(mut self, data_type: DataType) -> Result<Self> {
-        self.view.reinterpret(data_type)?;
+        self.view = read_as(self.view, data_type)?;
         Ok(self)
     }
 
@@ -204,6 +152,26 @@ impl<'a> TensorMut<'a> {
     }
 }
 
+/// The front of a buffer as a row-major tensor.
+fn view_of(buffer: RawBuffer, extents: &[usize]) -> Result<View> {
+    let facts = ShapeFacts {
+        extents,
+        data_type: buffer.data_type,
+        buffer_bytes: buffer.bytes,
+        null: buffer.ptr.is_null(),
+    };
+    rules::check(SHAPE, |broken| broken(&facts))?;
+    Ok(View { buffer, shape: Shape::new(extents).unwrap_or_default() })
+}
+
+/// The same bytes as another type of the same size.
+fn read_as(mut view: View, data_type: DataType) -> Result<View> {
+    let facts = DataTypeFacts { from: view.data_type(), to: data_type };
+    rules::check(DATA_TYPE, |broken| broken(&facts))?;
+    view.buffer.data_type = data_type;
+    Ok(view)
+}
+
 impl fmt::Debug for Tensor<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.view.fmt("Tensor", f)
@@ -213,30 +181,6 @@ impl fmt::Debug for Tensor<'_> {
 impl fmt::Debug for TensorMut<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.view.fmt("TensorMut", f)
-    }
-}
-
-/// A C descriptor on the stack of the call that uses it.
-pub(crate) struct Descriptor {
-    tensor: ncclEpTensor_t,
-    extents: [usize; MAX_DIMS],
-}
-
-impl Descriptor {
-    pub(crate) fn empty() -> Self {
-        Self { tensor: ncclEpTensor_t::init(), extents: [0; MAX_DIMS] }
-    }
-
-    /// Describes `view` and gives the pointer to hand over, NULL for none. The pointer is good as
-    /// long as the descriptor neither moves nor is used again.
-    pub(crate) fn bind(&mut self, view: Option<&View>) -> *mut ncclEpTensor_t {
-        let Some(view) = view else { return core::ptr::null_mut() };
-        self.extents = view.shape.padded();
-        self.tensor.ndim = view.shape.len() as u32;
-        self.tensor.datatype = view.buffer.data_type.as_raw();
-        self.tensor.data = view.buffer.ptr;
-        self.tensor.sizes = self.extents.as_mut_ptr();
-        &mut self.tensor
     }
 }
 

@@ -1,6 +1,17 @@
 //! The rows of single tensors, broken in every way that a row has.
 
-use super::*;
+use nccl_ext_core::{DataType, Result};
+use nccl_ext_test::stub::ep as stub;
+
+use super::extents::{Dim, Extent, Sizes};
+use super::{Call, Need, Slot, TensorRule, all, row};
+use crate::environment::Environment;
+use crate::geometry::Geometry;
+use crate::rules::RuleInfo;
+use crate::rules::walk_support::{
+    HIDDEN, RANKS, STREAM, TOKENS, TOPK, assert_names, assert_no_step_calls, ht, ll, read, write,
+};
+use crate::{DispatchQuantizationRecipe as Recipe, *};
 
 /// How a tensor breaks its row.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -89,8 +100,7 @@ fn attempt(call: Call, mode: Mode, recipe: Recipe, broken: Option<(Slot, Break)>
         step_rows: 16,
     };
     let shape = |slot: Slot| {
-        let rule =
-            TABLE.iter().find(|rule| rule.is_for(call, mode, recipe) && rule.slot == slot)?;
+        let rule = row(call, mode, recipe, slot)?;
         let broken = broken.filter(|(broken, _)| *broken == slot).map(|(_, how)| how);
         shaped(rule, &sizes, broken)
     };
@@ -153,11 +163,7 @@ fn dispatch_broken(
 }
 
 /// A right forward dispatch, as a combine needs one before it.
-fn attempt_dispatch(
-    step: &mut Step<'_>,
-    mode: Mode,
-    geometry: &crate::geometry::Geometry,
-) -> Result<()> {
+fn attempt_dispatch(step: &mut Step<'_>, mode: Mode, geometry: &Geometry) -> Result<()> {
     let sizes = Sizes {
         geometry,
         topk: TOPK.into(),
@@ -171,8 +177,7 @@ fn attempt_dispatch(
     };
     let shape = |slot: Slot| {
         let call = Call::Dispatch(PassDir::Fwd);
-        let rule =
-            TABLE.iter().find(|rule| rule.is_for(call, mode, Recipe::None) && rule.slot == slot)?;
+        let rule = row(call, mode, Recipe::None, slot)?;
         shaped(rule, &sizes, None)
     };
     let reads = |slot| shape(slot).map(|(data_type, shape)| read(data_type, &shape));
@@ -183,23 +188,52 @@ fn attempt_dispatch(
     dispatch_broken(step, PassDir::Fwd, Recipe::None, &reads, &writes, &mut info)
 }
 
-#[test]
-fn every_tensor_rule_in_every_way() {
-    let mut tried = 0;
-    for rule in TABLE {
-        for &mode in rule.modes {
-            let recipe = rule.recipe.unwrap_or(Recipe::None);
-            attempt(rule.call, mode, recipe, None)
-                .unwrap_or_else(|error| panic!("{}: the right call: {error}", rule.info.name));
-            let made = stub::take_calls();
-            assert!(!made.is_empty(), "{}: the right call was made", rule.info.name);
-            for how in Break::of(rule) {
-                tried += 1;
-                let result = attempt(rule.call, mode, recipe, Some((rule.slot, how)));
-                assert_no_step_calls(&rule.info);
-                assert_names(&rule.info, result);
-            }
+pub(in crate::rules) fn walk(info: &RuleInfo) -> bool {
+    let Some(rule) = all().find(|rule| rule.info == *info) else { return false };
+    assert!(break_in_every_way(rule) > 0, "{}: no way to break it", info.name);
+    true
+}
+
+/// Breaks a row in each of its modes; gives the number of broken calls.
+fn break_in_every_way(rule: &TensorRule) -> usize {
+    let mut broken = 0;
+    for &mode in rule.modes {
+        let recipe = rule.recipe.unwrap_or(Recipe::None);
+        attempt(rule.call, mode, recipe, None)
+            .unwrap_or_else(|error| panic!("{}: the right call: {error}", rule.info.name));
+        let made = stub::take_calls();
+        assert!(!made.is_empty(), "{}: the right call was made", rule.info.name);
+        for how in Break::of(rule) {
+            broken += 1;
+            let result = attempt(rule.call, mode, recipe, Some((rule.slot, how)));
+            assert_no_step_calls(&rule.info);
+            assert_names(&rule.info, result);
         }
     }
-    assert!(tried > 150, "{tried}");
+    broken
+}
+
+#[test]
+fn every_tensor_rule_in_every_way() {
+    let broken: usize = all().map(break_in_every_way).sum();
+    assert!(broken > 150, "{broken}");
+}
+
+/// Case E10: a pointer that is not device memory is refused before the launch.
+#[test]
+fn a_host_pointer_is_no_device_tensor() {
+    let comm = stub::comm_on(stub::backend(MemorySpace::Device), 4);
+    let config = ll().validation(Validation::Data);
+    let group = Group::create_in(&comm, &config, Environment::default(), None).unwrap();
+    let options = HandleConfig::new();
+    let mut handle = group.init_handle(Layout::ExpertMajor, &options, TopK::N(2), None).unwrap();
+    let ids = [0_i64, 1];
+    // SAFETY: readable memory; that it is the host's is what must be found.
+    let ids = unsafe {
+        Tensor::from_raw(ids.as_ptr().cast(), DataType::Int64, &[1, 2], MemorySpace::Device)
+    };
+    stub::take_calls();
+    let error = handle.update(ids.unwrap(), None, STREAM).map(drop).unwrap_err().to_string();
+    assert!(error.starts_with("`topk_idx`: a tensor of this backend is device memory"), "{error}");
+    assert!(!stub::take_calls().contains(&"ncclEpUpdateHandle"));
 }

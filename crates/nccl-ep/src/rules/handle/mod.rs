@@ -1,5 +1,8 @@
 //! Rules of handle creation (EP 3.2, 3.4, 11).
 
+#[cfg(test)]
+pub(super) mod walk;
+
 use nccl_ext_core::{Result, rules};
 
 use crate::config::HandleConfig;
@@ -7,8 +10,16 @@ use crate::enums::{Algorithm, Layout, OverflowPolicy, TopK};
 use crate::geometry::{EmMode, Geometry};
 use crate::mode::Mode;
 
-/// What the rules of handle creation look at.
-pub(crate) struct Facts<'a> {
+/// Alignment of memory for a handle that the caller gives: sub-buffers start at multiples of it and
+/// are read with vector operations (EP 3.2).
+const MEMORY_ALIGNMENT: usize = 256;
+
+/// Ranks and budget that a slot of the expert-major maps can name (EP 8).
+const EM_TEAM_LIMIT: u64 = 1024;
+const EM_DUP_SLOT_LIMIT: u64 = 1 << 22;
+
+/// A handle that is to be made.
+pub(crate) struct HandleFacts<'a> {
     pub(crate) geometry: &'a Geometry,
     pub(crate) mode: Mode,
     pub(crate) topk: u64,
@@ -16,7 +27,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) alignment: u64,
 }
 
-impl Facts<'_> {
+impl HandleFacts<'_> {
     fn ht(&self) -> bool {
         self.mode.is_high_throughput()
     }
@@ -95,10 +106,10 @@ pub(crate) fn checked(
 ) -> Result<(Mode, u64)> {
     let request = HandleRequest { geometry, layout, topk };
     super::check(REQUEST, |broken| broken(&request))?;
-    // The rows of the request hold, so there are both.
+    // The rows of the request hold, so that there are both.
     let (mode, topk) = (request.mode().unwrap_or_default(), request.topk().unwrap_or(0));
     let alignment = config.dispatch_output_per_expert_alignment as u64;
-    let facts = Facts { geometry, mode, topk, alignment };
+    let facts = HandleFacts { geometry, mode, topk, alignment };
     super::check(RULES, |broken| broken(&facts))?;
     Ok((mode, topk))
 }
@@ -122,7 +133,7 @@ rules! {
 
 rules! {
     /// Checked by every way to make a handle.
-    RULES over Facts {
+    RULES over HandleFacts {
         "handle.alignment" on "dispatch_output_per_expert_alignment":
             "zones are padded to a power of two, or not at all (0 or 1)" ("EP 3.2 #6", Uniform)
             |f| f.ht_em() && f.alignment > 1 && !f.alignment.is_power_of_two()
@@ -165,6 +176,10 @@ rules! {
             "the duplicating expert-major modes address at most 128 ranks" ("EP 2.6", Uniform)
             |f| f.ht_em() && f.em_dup() && f.geometry.lsa > 128
                 => ("at most 128 ranks of a load/store team", f.geometry.lsa);
+        "handle.em-team" on "communicator": "expert-major addresses at most 1024 ranks"
+            ("EP 8", Uniform)
+            |f| f.ht_em() && f.geometry.lsa > EM_TEAM_LIMIT
+                => (format!("at most {EM_TEAM_LIMIT} ranks of a load/store team"), f.geometry.lsa);
         "handle.em-dup-crowd" on "num_topk":
             "the duplicating mode adds up at most 8 experts of a token on one rank, so more need \
              their ids checked" ("EP 4.8.1", Uniform)
@@ -175,6 +190,10 @@ rules! {
             "the duplicating modes stage ranks x tokens x top-k rows" ("EP 3.2 HT d", Uniform)
             |f| f.em_dup() && u128::from(f.geometry.max_recv) < f.dup_rows()
                 => (format!("at least {}", f.dup_rows()), f.geometry.max_recv);
+        "handle.em-dup-slots" on "max_recv_tokens_per_rank":
+            "the duplicating modes number received rows in 22 bits" ("EP 8", Uniform)
+            |f| f.ht_em() && f.em_dup() && f.geometry.max_recv >= EM_DUP_SLOT_LIMIT
+                => (format!("at most {}", EM_DUP_SLOT_LIMIT - 1), f.geometry.max_recv);
         "handle.em-dup-drop" on "max_recv_tokens_per_rank":
             "padding may pass the budget unless it is a multiple of the alignment"
             ("EP 4.12", Uniform)
@@ -195,6 +214,28 @@ rules! {
     }
 }
 
-/// Alignment of memory for a handle that the caller gives: sub-buffers start at multiples of it and
-/// are read with vector operations (EP 3.2).
-pub(crate) const HANDLE_MEM_ALIGNMENT: usize = 256;
+/// Memory that the caller gives for a handle.
+pub(crate) struct MemoryFacts {
+    pub(crate) address: usize,
+    pub(crate) bytes: usize,
+    /// What the handle needs.
+    pub(crate) needed: usize,
+}
+
+impl MemoryFacts {
+    fn fits(&self) -> bool {
+        let aligned = self.address.is_multiple_of(MEMORY_ALIGNMENT);
+        self.address != 0 && self.bytes >= self.needed && aligned
+    }
+}
+
+rules! {
+    /// Checked by calls that put a handle into memory of the caller's.
+    MEMORY over plain MemoryFacts {
+        "handle.memory" on "handle_mem":
+            "handle memory has the queried size and an alignment of 256 bytes" ("EP 3.2", Local)
+            |f| !f.fits()
+                => (format!("{} bytes at a multiple of {MEMORY_ALIGNMENT}", f.needed),
+                    format!("{} bytes at {:#x}", f.bytes, f.address));
+    }
+}

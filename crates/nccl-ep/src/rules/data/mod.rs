@@ -1,5 +1,8 @@
 //! Rules of what routing indices say, for [`Validation::Data`](crate::Validation::Data).
 
+#[cfg(test)]
+pub(super) mod walk;
+
 use nccl_ext_core::rules;
 
 use crate::geometry::{EmMode, Geometry};
@@ -24,8 +27,8 @@ impl<'a> Ids<'a> {
     }
 }
 
-/// What these rules look at.
-pub(crate) struct Facts<'a> {
+/// The ids of an update.
+pub(crate) struct DataFacts<'a> {
     pub(crate) geometry: &'a Geometry,
     pub(crate) mode: Mode,
     pub(crate) topk: usize,
@@ -46,7 +49,7 @@ impl std::fmt::Display for At {
     }
 }
 
-impl Facts<'_> {
+impl DataFacts<'_> {
     fn ll(&self) -> bool {
         self.mode.is_low_latency()
     }
@@ -115,7 +118,7 @@ fn shown(at: Option<At>) -> String {
 
 rules! {
     /// Checked by update, after its other rules, when the group validates data.
-    DATA over Facts {
+    DATA over DataFacts {
         "data.expert-exists" on "topk_idx": "an id is an expert of the model, or negative for none"
             ("EP 2.6", Local)
             |f| f.too_large().is_some()
