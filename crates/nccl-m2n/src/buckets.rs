@@ -120,14 +120,14 @@ mod tests {
         Buckets::parse(text).map(|buckets| buckets.to_string())
     }
 
-    /// L11.
+    /// M2N vector L11.
     #[test]
     fn sizes_scale_and_sort() {
         assert_eq!(parsed("8k:2,1m").as_deref(), Some("8192:2,1048576:1"));
         assert_eq!(parsed("1m,8K:2").as_deref(), Some("8192:2,1048576:1"));
     }
 
-    /// L12.
+    /// M2N vector L12.
     #[test]
     fn what_the_library_refuses_is_refused() {
         let nine = "2048,2049,2050,2051,2052,2053,2054,2055,2056";
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(parsed("2k:40,4k:25"), None);
     }
 
-    /// L13.
+    /// M2N vector L13.
     #[test]
     fn what_the_library_accepts_is_accepted() {
         assert_eq!(parsed(" 4k : 2 , 8k").as_deref(), Some("4096:2,8192:1"));

@@ -146,7 +146,7 @@ mod tests {
         assert_eq!((settings.ctas, settings.pipe_peers), (32, 3));
     }
 
-    /// M2N 5, L14: what the library ignores is ignored here.
+    /// M2N 5, M2N vector L14: what the library ignores is ignored here.
     #[test]
     fn what_cannot_be_read_counts_as_unset() {
         let settings = read(&[

@@ -10,7 +10,6 @@ pub(super) struct Citation {
     pub(super) end: usize,
     /// What it stands for, in the order in which it is written; ranges with all that they span.
     pub(super) anchors: Vec<String>,
-    pub(super) names: Names,
 }
 
 impl Citation {
@@ -22,8 +21,8 @@ impl Citation {
 }
 
 /// What a citation is a list of.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Names {
+#[derive(Clone, Copy, PartialEq)]
+enum Names {
     /// Sections, and rows of their tables and lists.
     Sections,
     /// Vectors, fixtures and cases: a letter and a number.
@@ -96,7 +95,7 @@ fn citation(text: &str, start: usize) -> Option<Citation> {
     }
     let anchors: Vec<String> =
         places.iter().map(|place| format!("{document}-{}", place.to_lowercase())).collect();
-    (!anchors.is_empty()).then_some(Citation { start, end, anchors, names })
+    (!anchors.is_empty()).then_some(Citation { start, end, anchors })
 }
 
 /// What the names of a list so far say about the next: "EP 2.1 #21, #22" means two rows of 2.1.

@@ -100,7 +100,8 @@ fn is_read(file: &str) -> bool {
 fn read(file: &str, text: &str, anchors: &BTreeSet<String>) -> Found {
     let joined = Joined::new(text);
     let mut found = Found::default();
-    for citation in citation::all(joined.text()) {
+    let citations = citation::all(joined.text());
+    for citation in &citations {
         found.citations += 1;
         found.places += citation.anchors.len();
         let line = joined.line(citation.start);
@@ -110,15 +111,10 @@ fn read(file: &str, text: &str, anchors: &BTreeSet<String>) -> Found {
                 citation.text(joined.text())
             ));
         }
-        if let Some(vector) = loose::after(&citation, joined.text(), anchors) {
-            found.problems.push(format!(
-                "{file}:{line}: \"{} {vector}\": a vector is cited as `EP vector {vector}`",
-                citation.text(joined.text())
-            ));
-        }
     }
     if Path::new(file).extension().is_some_and(|extension| extension == "rs") {
-        for (line, id) in loose::in_comments(text, anchors) {
+        for (at, id) in loose::in_comments(text, &citations, anchors) {
+            let line = joined.line(at);
             found.problems.push(format!(
                 "{file}:{line}: \"{id}\" of what? Write `EP vector {id}`, `M2N vector {id}` or \
                  `Case {id}`"

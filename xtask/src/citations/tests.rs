@@ -117,11 +117,17 @@ fn a_letter_without_its_list_leads_nowhere() {
 fn vectors_say_of_which_document() {
     complains("a.rs", "/// EP vector B3.\n/// Case E18: many tokens.", &[]);
     complains("a.rs", "/// EP vector B99.", &["a.rs:1: \"EP vector B99\": the book has no"]);
-    complains("a.rs", "/// B3 to B5: rows.", &["a.rs:1: \"B3\" of what?"]);
+    complains(
+        "a.rs",
+        "/// B3 to B5: rows.",
+        &["a.rs:1: \"B3\" of what?", "a.rs:1: \"B5\" of what?"],
+    );
     complains("a.rs", "    // E18, in short", &["a.rs:1: \"E18\" of what?"]);
     complains("a.rs", "/// Vector B3.", &["a.rs:1: \"B3\" of what?"]);
-    complains("a.rs", "/// B200 is a GPU.", &[]);
-    complains("a.rs", "/// EP 9.2 B3.", &["a.rs:1: \"EP 9.2 B3\": a vector is cited as"]);
+    complains("a.rs", "/// The numbers of B3.", &["a.rs:1: \"B3\" of what?"]);
+    complains("a.rs", "/// EP vectors B1,\n/// B2 and\n/// B3.", &[]);
+    complains("a.rs", "/// B200 is a GPU, `B3` and B3-like are code.\nlet b = B3;", &[]);
+    complains("a.rs", "/// EP 9.2 B3.", &["a.rs:1: \"B3\" of what?"]);
     // Tables of the book itself name their rows so.
     complains("a.md", "B3, B4", &[]);
 }

@@ -69,7 +69,7 @@ fn everything_given_comes_back() {
     });
 }
 
-/// E15: a refusal or a panic is an error on the rank, and does not unwind through C.
+/// Case E15: a refusal or a panic is an error on the rank, and does not unwind through C.
 #[test]
 fn e15_an_allocator_that_refuses_or_panics() {
     for panic in [false, true] {
@@ -87,7 +87,7 @@ fn e15_an_allocator_that_refuses_or_panics() {
     }
 }
 
-/// E15 at handle creation, where the group lives on.
+/// Case E15 at handle creation, where the group lives on.
 #[test]
 fn e15_handle_memory_that_cannot_be_had() {
     #[derive(Default)]

@@ -111,7 +111,7 @@ mod tests {
         buckets(text).map(|buckets| buckets.sizes)
     }
 
-    /// L11, L13.
+    /// M2N vectors L11 and L13.
     #[test]
     fn bucket_lists_that_are_accepted() {
         assert_eq!(sizes("8k:2,1m"), Some(vec![8192, 1 << 20]));
@@ -126,7 +126,7 @@ mod tests {
         assert!(!found.implicit);
     }
 
-    /// L12.
+    /// M2N vector L12.
     #[test]
     fn bucket_lists_that_are_not() {
         let nine = ["3k"; 9].join(",");
@@ -154,7 +154,7 @@ mod tests {
         }
     }
 
-    /// L14 among others.
+    /// M2N vector L14 among others.
     #[test]
     fn words_that_are_not_known_leave_the_default() {
         let read = |name: &'static str, value: &'static str| {

@@ -124,7 +124,7 @@ mod tests {
         Some((piece.src_offset, piece.dst_offset, piece.run))
     }
 
-    /// The byte plan of D05, M2N 3.2.
+    /// The byte plan of M2N vector D05 (M2N 3.2).
     #[test]
     fn shards_that_do_not_divide_each_other_share_parts() {
         let d05 = layout(1, side(2, 0, [3, 0, 0]), side(3, 0, [2, 0, 0]));
@@ -138,7 +138,7 @@ mod tests {
         assert_eq!([0, 1, 2].map(|to| sources_of(&d05, to)), [1, 2, 1]);
     }
 
-    /// The byte plan of D11.
+    /// The byte plan of M2N vector D11.
     #[test]
     fn crossed_axes_move_in_rows() {
         let d11 = layout(2, side(2, 0, [2, 4, 0]), side(2, 1, [4, 2, 0]));
@@ -159,7 +159,7 @@ mod tests {
         assert_eq!(targets_of(&d11, 0), 2);
     }
 
-    /// D27: three axes, the first and the last sharded.
+    /// M2N vector D27: three axes, the first and the last sharded.
     #[test]
     fn three_axes_take_two_loops() {
         let d27 = layout(3, side(2, 0, [1, 2, 4]), side(2, 2, [2, 2, 2]));
@@ -169,7 +169,7 @@ mod tests {
         assert_eq!((found.src_strides, found.dst_strides), ([8, 4], [4, 2]));
     }
 
-    /// D14, where the vendor's plan stops at the sharded axis.
+    /// M2N vector D14, where the vendor's plan stops at the sharded axis.
     #[test]
     fn equal_tiles_move_in_one_run() {
         let mut d14 = layout(2, side(2, 1, [2, 2, 0]), side(2, 1, [2, 2, 0]));

@@ -146,7 +146,7 @@ mod tests {
         })
     }
 
-    /// M2N 8.1, H1.
+    /// M2N vector H1.
     #[test]
     fn h1_two_shards_to_six_copies_in_domains_of_two() {
         let source = layout(&[2], 0, &[Shard(0)], 2);
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(forwards, [(2, 4), (3, 5), (4, 6), (5, 7)]);
     }
 
-    /// M2N 8.1, H2.
+    /// M2N vector H2.
     #[test]
     fn h2_equal_shards_go_along_the_rails() {
         let source = layout(&[1, 2], 0, &[Replicate, Shard(0)], 2);

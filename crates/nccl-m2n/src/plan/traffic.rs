@@ -125,7 +125,7 @@ mod tests {
         let mesh = |ranks, start| Mesh::new(&[ranks], start).unwrap();
         let source = Layout::new(mesh(2, 0), &[Shard(0)], &[2], DataType::Uint8).unwrap();
         let destination = source.on(mesh(6, 2), &[Replicate]).unwrap();
-        // H1: one put of each half, copies within domains, forwards between them.
+        // M2N vector H1: one put of each half, copies within domains, forwards between them.
         let plan = Plan::new(&source, &destination, &Conditions::domains(8, 2)).unwrap();
         let traffic = plan.traffic();
         assert_eq!(traffic.sent, [2, 2, 4, 4, 4, 4, 2, 2]);

@@ -332,7 +332,7 @@ fn entries_that_share_memory() {
     let error = share(Settings::default(), 1).unwrap_err();
     assert!(matches!(error, Error::Entry { index: 1, .. }), "{error:?}");
     assert_names(&group::ALIAS, &error);
-    // G19, G21: touching ranges are fine, and sources may be shared where nothing is fused.
+    // M2N vectors G19, G21: touching ranges are fine, and sources may be shared where nothing is fused.
     assert!(share(Settings::default(), 2).is_ok());
     assert!(share(split, 0).is_ok());
 }

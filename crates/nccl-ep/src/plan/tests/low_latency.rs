@@ -29,7 +29,7 @@ fn low_latency_vectors() {
     assert!(refusal(&a27).contains("520"), "{}", refusal(&a27));
 }
 
-/// The regions of one bank, by hand: EP 3.4 with the numbers of A25.
+/// The regions of one bank, by hand: EP 3.4 with the numbers of EP vector A25.
 #[test]
 fn a_bank_holds_dispatch_or_combine() {
     let config = model(512, 4, 2).max_dispatch_tokens_per_rank(4);
