@@ -7,7 +7,7 @@ use nccl_ext_core::Error;
 /// An input that breaks a rule: one line that names it, the rule, what was expected and found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InputError {
-    /// The file, as the user named it.
+    /// The file, as the user named it, or the command.
     pub file: String,
     /// What of it: an argument, a tensor, a metadata key.
     pub item: &'static str,
@@ -17,6 +17,20 @@ pub struct InputError {
     pub expected: String,
     /// What was there.
     pub found: String,
+}
+
+impl InputError {
+    /// A broken rule. Without a file, `file` is the command whose argument is at fault.
+    pub(crate) fn new(
+        file: impl Into<String>,
+        item: &'static str,
+        rule: &'static str,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Self {
+        let (expected, found) = (expected.to_string(), found.to_string());
+        Self { file: file.into(), item, rule, expected, found }
+    }
 }
 
 impl fmt::Display for InputError {
@@ -37,15 +51,15 @@ pub enum Failure {
     Call {
         /// The input it ran on.
         file: String,
-        /// The pair of algorithm and layout that ran.
-        pair: &'static str,
+        /// What ran: a mode, a case.
+        what: String,
         /// The error, of the rank where it began.
         error: Box<Error>,
     },
     /// A rank panicked: a bug.
     Panic {
-        /// The pair that ran.
-        pair: &'static str,
+        /// What ran: a mode, a case.
+        what: String,
         /// What the panic said.
         message: String,
     },
@@ -72,6 +86,10 @@ pub enum Failure {
 }
 
 impl Failure {
+    pub(crate) fn call(file: &str, what: &str, error: Error) -> Self {
+        Self::Call { file: file.into(), what: what.into(), error: Box::new(error) }
+    }
+
     pub(crate) fn folder(what: &'static str, error: &dyn fmt::Display) -> Self {
         Self::Folder { what, error: error.to_string() }
     }
@@ -105,8 +123,8 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Input(error) => error.fmt(f),
-            Self::Call { file, pair, error } => write!(f, "{file}: {pair}: {error}"),
-            Self::Panic { pair, message } => write!(f, "{pair}: a rank panicked: {message}"),
+            Self::Call { file, what, error } => write!(f, "{file}: {what}: {error}"),
+            Self::Panic { what, message } => write!(f, "{what}: a rank panicked: {message}"),
             Self::Load(error) => write!(f, "backend native: {error}"),
             Self::Ranks { message, .. } => f.write_str(message),
             Self::Folder { what, error } => {
@@ -134,8 +152,7 @@ mod tests {
 
     #[test]
     fn rules_broken_by_the_user_are_2_and_everything_else_1() {
-        let call =
-            |error| Failure::Call { file: "f".into(), pair: "HT flat", error: Box::new(error) };
+        let call = |error| Failure::call("f", "HT flat", error);
         let rule = "a row is a multiple of 16 bytes";
         let info = RuleInfo::new("dispatch.rows", "inputs.tokens", rule, "EP 4.2", Scope::Uniform);
         let invalid = info.broken(Violation::new("a multiple of 8", 100));

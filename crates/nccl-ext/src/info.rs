@@ -143,10 +143,7 @@ impl Info {
     /// For people.
     #[must_use]
     pub fn text(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write(&mut text);
-        text
+        crate::output::text(|text| self.write(text))
     }
 
     fn write(&self, text: &mut String) -> std::fmt::Result {

@@ -1,16 +1,17 @@
 //! The parts of the command line tool `nccl-ext`.
 //!
-//! * [`routing`]: reads recorded routing or generates it, the input of the demo.
-//! * [`demo`]: dispatches and combines it on a backend and proves the result.
-//! * [`oracle`]: what the result must be, computed from the file by plain loops.
-//! * [`ep_plan`]: device memory of a model, planned.
+//! * [`ep`]: expert parallelism, run and proved on recorded or generated routing, or planned.
 //! * [`m2n`]: reshards, planned and run.
+//! * [`routing`]: reads recorded routing or generates it.
+//! * [`oracle`]: what dispatch and combine must give, computed from the routing by plain loops.
 //! * [`info`]: which backends and libraries there are.
+//! * [`failure`], [`output`]: why the tool ends, and how it writes.
 //!
 //! A library so that tests reach the parts; it promises no stable interface.
 
-pub mod demo;
-pub mod ep_plan;
+mod broken_rule;
+mod cpu_ranks;
+pub mod ep;
 pub mod failure;
 pub mod info;
 pub mod m2n;
@@ -18,3 +19,5 @@ pub mod oracle;
 pub mod output;
 pub mod routing;
 mod rows;
+
+pub use broken_rule::BrokenRule;

@@ -7,7 +7,6 @@ use nccl_m2n::DataType;
 use safetensors::{Dtype, SafeTensors};
 
 use crate::failure::InputError;
-use crate::m2n::refuse;
 
 /// Largest file: it is read into memory, and its tensors some times more.
 const MAX_BYTES: u64 = 1 << 30;
@@ -37,7 +36,13 @@ impl Model {
         let bytes = bytes(&file, path)?;
         let tensors = SafeTensors::deserialize(&bytes).map_err(|error| {
             let rule = "the file is in the safetensors format";
-            refuse(&file, "--input", rule, "a valid header and its tensors", error.to_string())
+            InputError::new(
+                &file,
+                "--input",
+                rule,
+                "a valid header and its tensors",
+                error.to_string(),
+            )
         })?;
         let tensor = |(name, view): (&str, safetensors::tensor::TensorView<'_>)| Tensor {
             name: name.into(),
@@ -50,7 +55,7 @@ impl Model {
         tensors.sort_by(|a, b| a.name.cmp(&b.name));
         if tensors.is_empty() {
             let rule = "there is something to reshard";
-            return Err(refuse(&file, "--input", rule, "at least one tensor", "none"));
+            return Err(InputError::new(&file, "--input", rule, "at least one tensor", "none"));
         }
         Ok(Self { file, tensors })
     }
@@ -64,7 +69,7 @@ fn bytes(file: &str, path: &Path) -> Result<Vec<u8>, InputError> {
     let refused = |found: String| {
         let expected = format!("a safetensors file of at most {MAX_BYTES} bytes");
         let rule = "tensors come from a regular file that can be read";
-        refuse(file, "--input", rule, expected, found)
+        InputError::new(file, "--input", rule, expected, found)
     };
     let about = fs::metadata(path).map_err(|error| refused(error.to_string()))?;
     // Asked first: reading a pipe or device could go on for ever.

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 
 use super::report::{CaseReport, Report};
-use crate::output::one_line;
+use crate::output::columns::Columns;
+use crate::output::{self, one_line};
 
 const HEADS: [&str; 8] =
     ["case", "issued", "sharded", "replicated", "skipped", "moved", "time", "verdict"];
@@ -24,10 +25,7 @@ impl Report {
     /// The table with what it is about.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write_table(&mut text);
-        text
+        output::text(|text| self.write_table(text))
     }
 
     fn write_table(&self, text: &mut String) -> std::fmt::Result {
@@ -51,8 +49,8 @@ impl Report {
             writeln!(text, "fault    a received byte is inverted in each round (--corrupt)")?;
         }
         writeln!(text)?;
-        let rows: Vec<_> = self.cases.iter().map(CaseReport::cells).collect();
-        write_columns(text, &rows)?;
+        let cells = self.cases.iter().map(CaseReport::cells);
+        Columns::new(|column| matches!(column, 0 | 1 | 7)).row(HEADS).rows(cells).write(text)?;
         writeln!(text)?;
         for case in &self.cases {
             for problem in &case.problems {
@@ -104,18 +102,4 @@ impl CaseReport {
             self.verdict.into(),
         ]
     }
-}
-
-fn write_columns(text: &mut String, rows: &[[String; 8]]) -> std::fmt::Result {
-    let heads = HEADS.map(String::from);
-    let all = || std::iter::once(&heads).chain(rows);
-    let width = |column: usize| all().map(|row| row[column].len()).max().unwrap_or(0);
-    for row in all() {
-        let cells = row.iter().enumerate().map(|(column, cell)| match column {
-            0 | 1 | 7 => format!("{cell:<width$}", width = width(column)),
-            _ => format!("{cell:>width$}", width = width(column)),
-        });
-        writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
-    }
-    Ok(())
 }

@@ -11,7 +11,6 @@ use nccl_m2n::DataType;
 use super::question::{Question, Words};
 use super::{COMMAND, side};
 use crate::failure::InputError;
-use crate::m2n::refuse;
 
 /// What to plan.
 #[derive(Args, Debug, Clone, Default)]
@@ -74,7 +73,7 @@ fn required<'a>(
     text: &'a Option<String>,
 ) -> Result<&'a str, InputError> {
     let rule = "this argument is needed";
-    let missing = || refuse(COMMAND, item, rule, format!("such as {example:?}"), "none");
+    let missing = || InputError::new(COMMAND, item, rule, format!("such as {example:?}"), "none");
     text.as_deref().ok_or_else(missing)
 }
 
@@ -86,7 +85,8 @@ pub(super) fn whole(text: &str) -> Option<usize> {
 fn sizes(text: &str) -> Result<Vec<usize>, InputError> {
     let sizes: Option<Vec<_>> = text.split(',').map(|size| whole(size.trim())).collect();
     let rule = "a shape is whole numbers with commas between";
-    let bad = || refuse(COMMAND, "--shape", rule, "such as \"1024,4096\"", format!("{text:?}"));
+    let bad =
+        || InputError::new(COMMAND, "--shape", rule, "such as \"1024,4096\"", format!("{text:?}"));
     sizes.ok_or_else(bad)
 }
 
@@ -95,7 +95,8 @@ fn data_type(name: Option<&str>) -> Result<DataType, InputError> {
     let found = DataType::ALL.iter().find(|data_type| data_type.name() == name);
     let names: Vec<_> = DataType::ALL.iter().map(|data_type| data_type.name()).collect();
     let rule = "elements have a type that has a name here";
-    let unknown = || refuse(COMMAND, "--dtype", rule, names.join(", "), format!("{name:?}"));
+    let unknown =
+        || InputError::new(COMMAND, "--dtype", rule, names.join(", "), format!("{name:?}"));
     found.copied().ok_or_else(unknown)
 }
 
@@ -103,7 +104,7 @@ fn count(item: &'static str, text: Option<&str>) -> Result<Option<usize>, InputE
     let Some(text) = text else { return Ok(None) };
     let number = whole(text).filter(|number| *number > 0);
     let rule = "a number of ranks is whole, and at least 1";
-    let bad = || refuse(COMMAND, item, rule, "such as 8", format!("{text:?}"));
+    let bad = || InputError::new(COMMAND, item, rule, "such as 8", format!("{text:?}"));
     number.map(Some).ok_or_else(bad)
 }
 
@@ -114,7 +115,7 @@ fn network(name: Option<&str>) -> Result<Option<bool>, InputError> {
         Some("none") => Ok(Some(false)),
         Some(other) => {
             let rule = "a network is one that kernels can use, or there is none";
-            Err(refuse(COMMAND, "--network", rule, "gin or none", format!("{other:?}")))
+            Err(InputError::new(COMMAND, "--network", rule, "gin or none", format!("{other:?}")))
         }
     }
 }

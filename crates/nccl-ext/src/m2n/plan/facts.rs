@@ -5,8 +5,8 @@ use std::ops::Range;
 use nccl_m2n::plan::{Plan, Proof, Traffic};
 use nccl_m2n::{Error, Layout};
 
-use super::question::{Question, rule_of};
-use crate::ep_plan::Refusal;
+use super::question::Question;
+use crate::{BrokenRule, broken_rule};
 
 /// The side that a rank is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl RankFacts {
 
 /// Everything that is told of a plan.
 #[derive(Debug)]
-pub struct Facts {
+pub struct PlanFacts {
     /// The plan.
     pub plan: Plan,
     /// Whether the environment sets something that the library reads.
@@ -64,12 +64,12 @@ pub struct Facts {
     /// Bytes by link and rank.
     pub traffic: Traffic,
     /// The limit of the library that stands against the call.
-    pub refused: Option<Refusal>,
+    pub refused: Option<BrokenRule>,
     /// Whether every destination byte is written once.
     pub proof: Result<Proof, String>,
 }
 
-impl Facts {
+impl PlanFacts {
     /// Asks the plan.
     #[must_use]
     pub fn new(question: &Question) -> Self {
@@ -143,13 +143,12 @@ fn tile(layout: &Layout, shard: usize) -> Vec<Range<usize>> {
     extents.iter().enumerate().map(range).collect()
 }
 
-fn refusal(error: Error) -> Refusal {
-    let Error::Invalid { argument, rule, expected, found, .. } = error else {
+fn refusal(error: Error) -> BrokenRule {
+    let Error::Invalid { name, argument, rule, expected, found, .. } = error else {
         let (argument, rule) = ("call", "a call that the library takes");
         let (expected, found) = ("no error".into(), error.to_string());
-        return Refusal { argument, rule, expected, found, name: "", source: "" };
+        return BrokenRule { argument, rule, expected, found, name: "", source: "" };
     };
-    let info = rule_of((argument, rule));
-    let (name, source) = info.map_or(("", ""), |info| (info.name, info.source));
-    Refusal { argument, rule, expected, found, name, source }
+    let source = broken_rule::source(nccl_m2n::rules(), name);
+    BrokenRule { argument, rule, expected, found, name, source }
 }

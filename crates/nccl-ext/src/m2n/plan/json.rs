@@ -5,9 +5,9 @@ use std::ops::Range;
 use nccl_m2n::Layout;
 use serde::Serialize;
 
-use super::facts::{Facts, RankFacts, Role};
+use super::facts::{PlanFacts, RankFacts, Role};
 use super::table::balance;
-use crate::ep_plan::Refusal;
+use crate::BrokenRule;
 
 #[derive(Serialize)]
 struct Answer<'a> {
@@ -23,7 +23,7 @@ struct Answer<'a> {
     /// What would give the single-domain path.
     single_domain_would_take: Option<&'static str>,
     accepted: bool,
-    refused: Option<&'a Refusal>,
+    refused: Option<&'a BrokenRule>,
     load_balance: &'static str,
     ranks: Vec<Rank>,
     links: Vec<Link>,
@@ -99,7 +99,7 @@ struct Coverage<'a> {
     problem: Option<&'a str>,
 }
 
-impl Facts {
+impl PlanFacts {
     /// One JSON object and a line break.
     #[must_use]
     pub fn json(&self) -> String {

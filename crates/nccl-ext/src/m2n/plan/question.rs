@@ -1,12 +1,12 @@
 //! What is asked: a plan, once the layouts are two sides of one tensor.
 
 use nccl_m2n::plan::{Conditions, Plan};
-use nccl_m2n::{DataType, Error, Layout, Mesh, RuleInfo, Settings};
+use nccl_m2n::{DataType, Error, Layout, Mesh, Settings};
 
 use super::side::Side;
 use super::{COMMAND, too_many};
+use crate::broken_rule;
 use crate::failure::InputError;
-use crate::m2n::refuse;
 
 /// Most ranks of a communicator: plans list what each of them does.
 const MOST_RANKS: usize = 65_536;
@@ -81,15 +81,10 @@ fn layout(
     made.map_err(|error| refused(item, error))
 }
 
-/// The rule behind an error, if it comes from the table of rules.
-pub(super) fn rule_of(broken: (&str, &str)) -> Option<RuleInfo> {
-    nccl_m2n::rules().find(|info| (info.argument, info.rule) == broken)
-}
-
 /// A layout or a pair of them that nothing could be planned for.
 fn refused(side: &'static str, error: Error) -> InputError {
     match error {
-        Error::Invalid { argument, rule, expected, found, .. } => {
+        Error::Invalid { name, argument, rule, expected, found, .. } => {
             let item = match argument {
                 "source" => "--src",
                 "destination" => "--dst",
@@ -97,9 +92,8 @@ fn refused(side: &'static str, error: Error) -> InputError {
                 "local_shape" => "--shape",
                 _ => side,
             };
-            let info = rule_of((argument, rule));
-            let named = info.map(|info| format!(" ({}, {})", info.name, info.source));
-            refuse(COMMAND, item, rule, expected, found + &named.unwrap_or_default())
+            let source = broken_rule::source(nccl_m2n::rules(), name);
+            InputError::new(COMMAND, item, rule, expected, format!("{found} ({name}, {source})"))
         }
         Error::Uneven { dim, size, parts } => {
             // The library's words end with what to do instead.
@@ -108,11 +102,11 @@ fn refused(side: &'static str, error: Error) -> InputError {
             let rule = "a sharded dimension divides over its shards";
             let expected = format!("one that does ({advice})");
             let found = format!("dimension {dim} of {size} elements over {parts} shards");
-            refuse(COMMAND, side, rule, expected, found)
+            InputError::new(COMMAND, side, rule, expected, found)
         }
         error => {
             let rule = "two layouts that can be planned";
-            refuse(COMMAND, side, rule, "no error", error.to_string())
+            InputError::new(COMMAND, side, rule, "no error", error.to_string())
         }
     }
 }

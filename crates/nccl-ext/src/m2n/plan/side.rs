@@ -5,7 +5,6 @@ use nccl_m2n::Placement;
 use super::COMMAND;
 use super::arguments::whole;
 use crate::failure::InputError;
-use crate::m2n::refuse;
 
 /// What a message shows for a side.
 pub(super) const EXAMPLE: &str = "mesh=2x2@4 place=S(1),R";
@@ -25,7 +24,7 @@ pub(super) struct Side {
 /// [`InputError`] with the word that is wrong.
 pub(super) fn parse(item: &'static str, text: &str) -> Result<Side, InputError> {
     let refused = |rule, found: &str| {
-        refuse(COMMAND, item, rule, format!("such as {EXAMPLE:?}"), format!("{found:?}"))
+        InputError::new(COMMAND, item, rule, format!("such as {EXAMPLE:?}"), format!("{found:?}"))
     };
     let (mut given_mesh, mut given_placements) = (None, None);
     for word in text.split_whitespace() {

@@ -6,20 +6,18 @@ use std::ops::Range;
 use nccl_m2n::Layout;
 use nccl_m2n::plan::LoadBalance;
 
-use super::facts::{Facts, RankFacts, Role};
-use crate::ep_plan::size;
+use super::facts::{PlanFacts, RankFacts, Role};
+use crate::output::columns::Columns;
+use crate::output::{self, bytes};
 
 /// Most lines of a list; the rest is counted. `--json` has all.
 const MOST_LINES: usize = 64;
 
-impl Facts {
+impl PlanFacts {
     /// What the plan is, then its ranks, then its links.
     #[must_use]
     pub fn table(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string does not fail.
-        let _ = self.write_table(&mut text);
-        text
+        output::text(|text| self.write_table(text))
     }
 
     fn write_table(&self, text: &mut String) -> std::fmt::Result {
@@ -29,13 +27,13 @@ impl Facts {
         }
         writeln!(text)?;
         let heads = ["rank", "side", "block", "copy", "tile", "sends", "to", "receives", "from"];
-        let rows: Vec<_> = self.ranks.iter().take(MOST_LINES).map(row).collect();
-        write_columns(text, &heads.map(String::from), &rows)?;
+        let rows = self.ranks.iter().take(MOST_LINES).map(row);
+        Columns::new(|_| true).row(heads).rows(rows).write(text)?;
         write_rest(text, self.ranks.len(), "ranks")?;
         writeln!(text)?;
         let links = self.links();
-        let rows: Vec<_> = links.iter().take(MOST_LINES).cloned().collect();
-        write_columns(text, &["link", "bytes", "way"].map(String::from), &rows)?;
+        let rows = links.iter().take(MOST_LINES).cloned();
+        Columns::new(|_| true).row(["link", "bytes", "way"]).rows(rows).write(text)?;
         write_rest(text, links.len(), "lines of links")
     }
 
@@ -55,10 +53,10 @@ impl Facts {
                 "busiest rank",
                 format!(
                     "{}; no plan has less than {} (a source puts out {}, a destination takes in {})",
-                    size::text(self.traffic.busiest() as u64),
-                    size::text(bound.busiest() as u64),
-                    size::text(bound.sent as u64),
-                    size::text(bound.received as u64),
+                    bytes::text(self.traffic.busiest() as u64),
+                    bytes::text(bound.busiest() as u64),
+                    bytes::text(bound.sent as u64),
+                    bytes::text(bound.received as u64),
                 ),
             ),
             ("coverage", self.coverage()),
@@ -72,7 +70,7 @@ impl Facts {
 
     fn source_words(&self) -> String {
         let (most, least, mean) = self.source_load();
-        let [least_text, most_text] = [least, most].map(|bytes| size::text(bytes as u64));
+        let [least_text, most_text] = [least, most].map(|bytes| bytes::text(bytes as u64));
         if most == least {
             return format!("every source rank sends {most_text}");
         }
@@ -142,8 +140,8 @@ impl Facts {
         let line = |(from, bytes, local, to): (usize, usize, bool, Vec<usize>)| {
             let each = if to.len() > 1 { " each" } else { "" };
             let way = if local { "NVLink" } else { "network" };
-            let bytes = size::text(bytes as u64);
-            [format!("{from} -> {}", list(&to)), format!("{bytes}{each}"), way.into()]
+            let size = bytes::text(bytes as u64);
+            [format!("{from} -> {}", list(&to)), format!("{size}{each}"), way.into()]
         };
         groups.into_iter().map(line).collect()
     }
@@ -159,17 +157,17 @@ pub(super) fn balance(mode: LoadBalance) -> &'static str {
 
 /// A tensor in words.
 pub(super) fn tensor(layout: &Layout) -> String {
-    let bytes = size::text(layout.global_bytes() as u64);
-    format!("{} {}, {bytes}", layout.global_shape(), layout.data_type())
+    let size = bytes::text(layout.global_bytes() as u64);
+    format!("{} {}, {size}", layout.global_shape(), layout.data_type())
 }
 
 /// A side in words.
 pub(super) fn side(layout: &Layout) -> String {
     let placements: Vec<_> = layout.placements().iter().map(ToString::to_string).collect();
-    let (sharding, bytes) = (layout.sharding(), size::text(layout.local_bytes() as u64));
+    let (sharding, size) = (layout.sharding(), bytes::text(layout.local_bytes() as u64));
     let (mesh, placements) = (layout.mesh(), placements.join(","));
     format!(
-        "{mesh} [{placements}]: {}, {} of each; a tile is {}, {bytes}",
+        "{mesh} [{placements}]: {}, {} of each; a tile is {}, {size}",
         count(sharding.shards, "block", "blocks"),
         count(sharding.replicas, "copy", "copies"),
         layout.local_shape(),
@@ -215,9 +213,9 @@ fn row(rank: &RankFacts) -> [String; 9] {
         rank.shard.to_string(),
         rank.replica.to_string(),
         slices(rank),
-        size::text(rank.sent() as u64),
+        bytes::text(rank.sent() as u64),
         peers(&rank.sends),
-        size::text(rank.received() as u64),
+        bytes::text(rank.received() as u64),
         peers(&rank.receives),
     ]
 }
@@ -225,22 +223,6 @@ fn row(rank: &RankFacts) -> [String; 9] {
 fn write_rest(text: &mut String, all: usize, what: &str) -> std::fmt::Result {
     if all > MOST_LINES {
         writeln!(text, "and {} more {what}; --json has them", all - MOST_LINES)?;
-    }
-    Ok(())
-}
-
-/// Columns with as much room as their longest cell.
-fn write_columns<const N: usize>(
-    text: &mut String,
-    heads: &[String; N],
-    rows: &[[String; N]],
-) -> std::fmt::Result {
-    let all = || std::iter::once(heads).chain(rows);
-    let widths: [usize; N] =
-        std::array::from_fn(|column| all().map(|row| row[column].len()).max().unwrap_or(0));
-    for row in all() {
-        let cells = row.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-        writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
     }
     Ok(())
 }

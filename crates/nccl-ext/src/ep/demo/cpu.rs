@@ -1,0 +1,38 @@
+//! The CPU backend: ranks are threads of this process.
+
+use nccl_ep::Mode;
+
+use super::limits;
+use super::modes::ModeRun;
+use super::options::Options;
+use super::outcome::Outcome;
+use super::report::{ModeReport, Report};
+use crate::cpu_ranks;
+use crate::failure::Failure;
+use crate::routing::Routing;
+
+/// Runs every mode that is asked for.
+///
+/// # Errors
+/// [`Failure`] when the routing breaks a rule of the demo or of the API, or a call fails. A result
+/// that is wrong is no error but a verdict in the report.
+pub(super) fn run(routing: &Routing, options: &Options) -> Result<Report, Failure> {
+    limits::check_cpu(routing, options)?;
+    let mode = |&mode: &Mode| {
+        let outcomes = run_mode(mode, routing, options)?;
+        Ok(ModeReport::new(mode, routing, options, &outcomes, None))
+    };
+    let modes: Result<_, Failure> = options.modes.iter().map(mode).collect();
+    Ok(Report::new(nccl_ext_cpu::backend(), routing, options, modes?))
+}
+
+/// One mode on all ranks; gives what each saw.
+pub(super) fn run_mode(
+    mode: Mode,
+    routing: &Routing,
+    options: &Options,
+) -> Result<Vec<Outcome>, Failure> {
+    cpu_ranks::run(routing.sizes.ranks, &routing.name, &mode.to_string(), |comm| {
+        ModeRun::of(mode).on_rank(comm, routing, options)
+    })
+}
