@@ -45,8 +45,8 @@
 //! ```
 //!
 //! Names follow the vendor's Python package in Rust spelling; searching the docs for a C name finds
-//! its counterpart. Where a rule comes from is cited by section of the M2N behaviour specification:
-//! M2N 2.1 #28c.
+//! its counterpart. Where a rule comes from is cited by section of the M2N specification in the
+//! repository's book (`docs/src/spec/m2n`): M2N 2.1 #28c.
 //!
 //! # What is not here
 //!

@@ -102,7 +102,7 @@ pub(super) fn source(
 ) {
     for (line, path) in links::named(text) {
         checked.links += 1;
-        let (page, anchor) = path.split_once('#').unwrap_or((path, ""));
+        let (page, anchor) = path.split_once('#').unwrap_or((path.as_str(), ""));
         match pages.get(page) {
             None => checked.problem(file, line, &format!("{path}: the book has no such page")),
             Some(page) if !anchor.is_empty() && !page.anchors.contains(anchor) => {

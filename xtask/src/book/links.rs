@@ -43,16 +43,26 @@ impl Target {
     }
 }
 
-/// The pages of the book that a text names by their path from the root, with their lines.
-pub(super) fn named(text: &str) -> impl Iterator<Item = (usize, &str)> {
+/// The pages of the book that a text names, with their lines: by their path from the root, and as the
+/// source of a rule, "book native.md".
+pub(super) fn named(text: &str) -> impl Iterator<Item = (usize, String)> {
     text.lines().zip(1..).flat_map(|(line, number)| {
-        line.match_indices(super::PAGES).filter_map(move |(at, _)| {
-            let rest = line.get(at..)?;
-            let part_of_a_path =
-                |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.' | '#');
-            let length = rest.find(|c| !part_of_a_path(c)).unwrap_or(rest.len());
-            let path = rest.get(..length)?.trim_end_matches('.');
-            path.contains(".md").then_some((number, path))
-        })
+        let paths = line.match_indices(super::PAGES).map(|(at, _)| at);
+        let by_path = paths.filter_map(|at| Some(page(line.get(at..)?)?.to_owned()));
+        let sources = line.match_indices(SOURCE).map(|(at, _)| at + SOURCE.len());
+        let as_source =
+            sources.filter_map(|at| Some(format!("{}/{}", super::PAGES, page(line.get(at..)?)?)));
+        by_path.chain(as_source).map(move |path| (number, path)).collect::<Vec<_>>()
     })
+}
+
+/// How the source of a rule begins that is a page of the book.
+const SOURCE: &str = "\"book ";
+
+/// The path of a page, with its anchor, that a text begins with.
+fn page(text: &str) -> Option<&str> {
+    let in_a_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '/' | '-' | '_' | '.' | '#');
+    let length = text.find(|c| !in_a_path(c)).unwrap_or(text.len());
+    let path = text.get(..length)?.trim_end_matches('.');
+    path.contains(".md").then_some(path)
 }

@@ -69,12 +69,14 @@ fn links_lead_to_files_and_headings() {
 fn pages_that_sources_name_exist() {
     let pages = BTreeMap::from([("docs/src/a.md".to_owned(), Page::parse("# A"))]);
     let mut checked = Checked::default();
-    let text = "// See docs/src/a.md#a, docs/src/a.md.\n\n// docs/src/b.md, docs/src/a.md#c";
+    let text = "// See docs/src/a.md#a, docs/src/a.md.\n\n// docs/src/b.md, docs/src/a.md#c\n\
+                (\"book a.md\", Local), (\"book c.md\", Local)";
     check::source("x.rs", text, &pages, &mut checked);
-    assert_eq!(checked.links, 4);
+    assert_eq!(checked.links, 6);
     let expected = [
         "x.rs:3: docs/src/b.md: the book has no such page",
         "x.rs:3: docs/src/a.md#c: the page has no such heading",
+        "x.rs:4: docs/src/c.md: the book has no such page",
     ];
     assert_eq!(checked.problems, expected);
 }

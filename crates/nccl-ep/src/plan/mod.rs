@@ -6,8 +6,8 @@
 //! [`Group::init_handle`](crate::Group::init_handle), a dispatch or a combine would refuse is
 //! refused here with the same error.
 //!
-//! Formulas use the letters of the EP specification: `R` ranks, `E` experts, `L` experts of a
-//! rank, `M` most tokens a rank dispatches, `K` top-k, `H` hidden size, `MTB` most bytes of a token
+//! Formulas use the letters of the EP specification (`docs/src/spec/ep` of the repository): `R`
+//! ranks, `E` experts, `L` experts of a rank, `M` most tokens a rank dispatches, `K` top-k, `H` hidden size, `MTB` most bytes of a token
 //! row, `MR` most rows a rank receives, `SMs` of the device. Every [`Buffer`] and [`Piece`] carries
 //! its formula and the section that it comes from.
 //!

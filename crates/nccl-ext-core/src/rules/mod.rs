@@ -39,9 +39,9 @@ pub struct RuleInfo {
     pub argument: &'static str,
     /// The rule in words, as the error says it.
     pub rule: &'static str,
-    /// Where it comes from: a section of the EP or M2N behaviour specification (`EP 3.2 #4`), the
-    /// NCCL or CUDA function whose rule it is (`NCCL ncclBroadcast`), or a page of this
-    /// workspace's book (`book native.md`).
+    /// Where it comes from: a section of the EP or M2N specification in this workspace's book
+    /// (`EP 3.2 #4`, see `docs/src/spec/index.md`), the NCCL or CUDA function whose rule it is
+    /// (`NCCL ncclBroadcast`), or another page of the book (`book native.md`).
     pub source: &'static str,
     /// Whether every rank finds it broken at the same time.
     pub scope: Scope,
