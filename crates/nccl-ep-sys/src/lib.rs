@@ -9,10 +9,12 @@
 
 mod bindings;
 mod import;
+mod jit;
 mod structs;
 mod table;
 
 pub use bindings::*;
 pub use import::ImportApi;
+pub use jit::JIT;
 pub use nccl_ext_core::binding::VersionedStruct;
 pub use table::{LIBRARY, SPEC, from_table, is_available, load, load_from};

@@ -1,41 +1,23 @@
 //! How each versioned structure starts.
 
-use nccl_ext_core::binding::VersionedStruct;
 use nccl_ext_core::guard::Word;
 
 use crate::bindings::*;
 
-macro_rules! versioned {
-    ($($ty:ident, $v1:ident, $magic:ident $(, $field:ident: $value:expr)*;)+) => {$(
-        impl VersionedStruct for $ty {
-            const V1_SIZE: usize = $v1 as usize;
-
-            #[allow(clippy::field_reassign_with_default)]
-            fn init() -> Self {
-                let mut raw = Self::default();
-                raw.size = size_of::<Self>() as u32;
-                raw.magic = $magic;
-                $(raw.$field = $value;)*
-                raw
-            }
-        }
-    )+};
-}
-
-versioned! {
-    ncclEpTensor_t, NCCL_EP_TENSOR_V1_SIZE, NCCL_EP_TENSOR_MAGIC;
-    ncclEpTensorAllocConfig_t, NCCL_EP_TENSOR_ALLOC_CONFIG_V1_SIZE, NCCL_EP_MAGIC;
-    ncclEpGroupConfig_t, NCCL_EP_GROUP_CONFIG_V1_SIZE, NCCL_EP_MAGIC,
-        version: NCCL_EP_API_VERSION;
-    ncclEpLayoutInfo_t, NCCL_EP_LAYOUT_INFO_V1_SIZE, NCCL_EP_MAGIC;
-    ncclEpDispatchInputs_t, NCCL_EP_DISPATCH_INPUTS_V1_SIZE, NCCL_EP_MAGIC;
-    ncclEpDispatchOutputs_t, NCCL_EP_DISPATCH_OUTPUTS_V1_SIZE, NCCL_EP_MAGIC;
-    ncclEpCombineInputs_t, NCCL_EP_COMBINE_INPUTS_V1_SIZE, NCCL_EP_MAGIC;
-    ncclEpCombineOutputs_t, NCCL_EP_COMBINE_OUTPUTS_V1_SIZE, NCCL_EP_MAGIC;
-    ncclEpHandleConfig_t, NCCL_EP_HANDLE_CONFIG_V1_SIZE, NCCL_EP_MAGIC;
-    ncclEpDispatchConfig_t, NCCL_EP_DISPATCH_CONFIG_V1_SIZE, NCCL_EP_MAGIC;
-    ncclEpCombineConfig_t, NCCL_EP_COMBINE_CONFIG_V1_SIZE, NCCL_EP_MAGIC;
-    ncclEpCompleteConfig_t, NCCL_EP_COMPLETE_CONFIG_V1_SIZE, NCCL_EP_MAGIC;
+nccl_ext_core::versioned_structs! {
+    ncclEpTensor_t from NCCL_EP_TENSOR_V1_SIZE, magic: NCCL_EP_TENSOR_MAGIC;
+    ncclEpTensorAllocConfig_t from NCCL_EP_TENSOR_ALLOC_CONFIG_V1_SIZE, magic: NCCL_EP_MAGIC;
+    ncclEpGroupConfig_t from NCCL_EP_GROUP_CONFIG_V1_SIZE,
+        magic: NCCL_EP_MAGIC, version: NCCL_EP_API_VERSION;
+    ncclEpLayoutInfo_t from NCCL_EP_LAYOUT_INFO_V1_SIZE, magic: NCCL_EP_MAGIC;
+    ncclEpDispatchInputs_t from NCCL_EP_DISPATCH_INPUTS_V1_SIZE, magic: NCCL_EP_MAGIC;
+    ncclEpDispatchOutputs_t from NCCL_EP_DISPATCH_OUTPUTS_V1_SIZE, magic: NCCL_EP_MAGIC;
+    ncclEpCombineInputs_t from NCCL_EP_COMBINE_INPUTS_V1_SIZE, magic: NCCL_EP_MAGIC;
+    ncclEpCombineOutputs_t from NCCL_EP_COMBINE_OUTPUTS_V1_SIZE, magic: NCCL_EP_MAGIC;
+    ncclEpHandleConfig_t from NCCL_EP_HANDLE_CONFIG_V1_SIZE, magic: NCCL_EP_MAGIC;
+    ncclEpDispatchConfig_t from NCCL_EP_DISPATCH_CONFIG_V1_SIZE, magic: NCCL_EP_MAGIC;
+    ncclEpCombineConfig_t from NCCL_EP_COMBINE_CONFIG_V1_SIZE, magic: NCCL_EP_MAGIC;
+    ncclEpCompleteConfig_t from NCCL_EP_COMPLETE_CONFIG_V1_SIZE, magic: NCCL_EP_MAGIC;
 }
 
 // SAFETY: transparent over a C enumeration, which is 32 bits wide.
@@ -76,6 +58,8 @@ frozen! {
 
 #[cfg(test)]
 mod tests {
+    use nccl_ext_core::binding::VersionedStruct as _;
+
     use super::*;
 
     #[test]

@@ -1,13 +1,13 @@
 //! Filling the table.
 
 use core::ffi::c_int;
-use std::path::Path;
 
 use nccl_ext_core::backend::{BackendBuilder, ExtensionTable, LibraryInfo};
-use nccl_ext_core::loader::{ExtensionSpec, LoadOptions, Opened};
-use nccl_ext_core::{Backend, Error, Result, Version};
+use nccl_ext_core::loader::{ExtensionSpec, Opened};
+use nccl_ext_core::{Error, Result, Version};
 
 use crate::bindings::EpApi;
+use crate::jit::JIT;
 
 /// The library's SONAME.
 pub const LIBRARY: &str = "libnccl_ep.so.0";
@@ -15,37 +15,18 @@ pub const LIBRARY: &str = "libnccl_ep.so.0";
 /// The version whose header the bindings were generated from.
 const NEEDS: Version = Version::new(0, 2, 0);
 
+/// The oldest NCCL that libnccl_ep runs on.
+const NCCL_FLOOR: Version = Version::new(2, 30, 4);
+
 /// What the loader must know of libnccl_ep.
 pub const SPEC: ExtensionSpec =
-    ExtensionSpec::new(LIBRARY, "NCCL_EP_LIBRARY", "ep", Version::NCCL_FLOOR_EP, attach)
-        .compiles_kernels();
+    ExtensionSpec::new(LIBRARY, "NCCL_EP_LIBRARY", "ep", NCCL_FLOOR, attach).compiles_kernels(&JIT);
 
 impl ExtensionTable for EpApi {
     const LIBRARY: &'static str = LIBRARY;
 }
 
-/// Loads NCCL, the driver and libnccl_ep, from where [`nccl_ext_core::loader`] says.
-///
-/// # Errors
-/// As [`Backend::load`].
-pub fn load() -> Result<Backend> {
-    Backend::load(&LoadOptions::new(), &[&SPEC])
-}
-
-/// As [`load`], with libnccl_ep from this file only.
-///
-/// # Errors
-/// As [`Backend::load`].
-pub fn load_from(path: impl AsRef<Path>) -> Result<Backend> {
-    Backend::load(&LoadOptions::new().extension(&SPEC, path.as_ref()), &[&SPEC])
-}
-
-/// Whether [`load`] would work: everything is found and can be opened, no function is missing, and
-/// the versions are accepted. Nothing stays open.
-#[must_use]
-pub fn is_available() -> bool {
-    Backend::probe(&LoadOptions::new(), &[&SPEC]).is_ok()
-}
+nccl_ext_core::extension_functions!(SPEC, "libnccl_ep");
 
 /// Adds a table made by hand to a backend, with the version that its `ncclEpGetVersion` gives.
 ///
@@ -81,18 +62,9 @@ unsafe fn version(table: &EpApi) -> Result<Version> {
 fn attach(opened: &Opened, builder: BackendBuilder) -> Result<BackendBuilder> {
     // SAFETY: the handle is libnccl_ep's by its caller's checks, and pinned when accepted.
     let table = unsafe { EpApi::resolve(|name| opened.symbol(name)) };
-    let path = |symbol| opened.file_of(opened.symbol(symbol));
-    let table = table.map_err(|symbols| {
-        let present = EpApi::SYMBOLS.into_iter().find(|name| !opened.symbol(name).is_null());
-        Error::MissingSymbols {
-            symbols,
-            library: path(present.unwrap_or(c"ncclEpGetVersion")),
-            found: None,
-            needs: NEEDS,
-        }
-    })?;
+    let (table, path) = opened.complete(table, &EpApi::SYMBOLS, NEEDS)?;
     // SAFETY: the table was resolved from an open library.
     let version = unsafe { version(&table)? };
-    let info = LibraryInfo::new(LIBRARY, version).at(path(c"ncclEpGetVersion"));
+    let info = LibraryInfo::new(LIBRARY, version).at(path);
     Ok(builder.extension(table).library(info))
 }

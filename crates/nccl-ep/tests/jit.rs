@@ -81,6 +81,7 @@ impl Drop for Machine {
 fn child() {
     let Some(tree) = std::env::var_os(TREE).map(PathBuf::from) else { return };
     let roots = JitRoots {
+        spec: &nccl_ep_sys::JIT,
         library: tree.join("ep/lib/cu13/libnccl_ep.so.0"),
         nccl: tree.join("nccl/lib/libnccl.so.2"),
         cuda_major: Some(13),

@@ -33,7 +33,7 @@ impl fmt::Display for MemorySpace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LibraryInfo {
-    /// Its name: `libnccl.so.2`, `libnccl_ep.so.0`.
+    /// Its name: `libnccl.so.2`.
     pub name: &'static str,
     /// The version it reports.
     pub version: Version,

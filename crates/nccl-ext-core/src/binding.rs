@@ -10,6 +10,27 @@ pub trait VersionedStruct: Copy {
     fn init() -> Self;
 }
 
+/// Implements [`VersionedStruct`] for C structures: the size of each one's first version, and the
+/// fields that start as something else than zero. `size` is written for all.
+#[macro_export]
+macro_rules! versioned_structs {
+    ($($ty:ident from $v1:expr, $($field:ident: $value:expr),+;)+) => {$(
+        impl $crate::binding::VersionedStruct for $ty {
+            const V1_SIZE: usize = $v1 as usize;
+
+            // Structures with padding have no literal of all fields.
+            #[allow(clippy::field_reassign_with_default)]
+            fn init() -> Self {
+                let mut raw = Self::default();
+                // A C `unsigned int` or `size_t`: no structure is larger than either holds.
+                raw.size = size_of::<Self>() as _;
+                $(raw.$field = $value;)+
+                raw
+            }
+        }
+    )+};
+}
+
 /// A public configuration that fills a C structure.
 ///
 /// Only the binding writes `size`, `magic` and `version`; users never see them. Made with

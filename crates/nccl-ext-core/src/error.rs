@@ -45,6 +45,8 @@ pub enum CudaSide {
     Nvcc {
         /// Its file.
         path: PathBuf,
+        /// The variable that names another.
+        variable: &'static str,
     },
     /// The major that was asked for.
     Choice {
@@ -106,11 +108,17 @@ pub enum Error {
     },
     /// The library compiles kernels at run time, and would find no compiler.
     NvccNotFound {
+        /// Name of the library.
+        library: &'static str,
+        /// The variable that names the compiler.
+        variable: &'static str,
         /// Every place that the library looks at, in its order.
         tried: Vec<LoadAttempt>,
     },
     /// The library compiles kernels at run time, and would not find what that takes.
     JitEnvironment {
+        /// Name of the library.
+        library: &'static str,
         /// Each variable that is missing or wrong.
         missing: Vec<JitVariable>,
     },
@@ -298,10 +306,10 @@ impl fmt::Display for Error {
                          or choose libraries with NCCL_EXTENSIONS_CUDA={found}",
                         path.display()
                     ),
-                    CudaSide::Nvcc { path } => write!(
+                    CudaSide::Nvcc { path, variable } => write!(
                         f,
                         "the compiler that it would start, {}, is of CUDA {found}; name one of \
-                         CUDA {built_for} with NCCL_EP_JIT_NVCC, or choose libraries with \
+                         CUDA {built_for} with {variable}, or choose libraries with \
                          NCCL_EXTENSIONS_CUDA={found}",
                         path.display()
                     ),
@@ -323,15 +331,13 @@ impl fmt::Display for Error {
                      LD_LIBRARY_PATH may bring another)",
                 )
             }
-            Self::NvccNotFound { tried } => {
-                f.write_str(
-                    "nvcc was not found, which libnccl_ep compiles its kernels with; tried ",
-                )?;
+            Self::NvccNotFound { library, variable, tried } => {
+                write!(f, "nvcc was not found, which {library} compiles its kernels with; tried ")?;
                 list(f, tried)?;
-                f.write_str("; install a CUDA toolkit or set NCCL_EP_JIT_NVCC")
+                write!(f, "; install a CUDA toolkit or set {variable}")
             }
-            Self::JitEnvironment { missing } => {
-                f.write_str("libnccl_ep would not find what it compiles its kernels from: ")?;
+            Self::JitEnvironment { library, missing } => {
+                write!(f, "{library} would not find what it compiles its kernels from: ")?;
                 for (i, variable) in missing.iter().enumerate() {
                     write!(f, "{}{variable}", if i == 0 { "" } else { "; " })?;
                 }
@@ -565,7 +571,7 @@ mod tests {
     fn unknown_codes_are_shown_and_not_success() {
         let code = ncclResult_t(77);
         assert!(!code.is_success());
-        let error = Error::Native { call: "ncclEpDispatch", code, detail: String::new() };
-        assert_eq!(error.to_string(), "ncclEpDispatch returned unknown (77)");
+        let error = Error::Native { call: "ncclBroadcast", code, detail: String::new() };
+        assert_eq!(error.to_string(), "ncclBroadcast returned unknown (77)");
     }
 }

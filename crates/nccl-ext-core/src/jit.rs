@@ -1,8 +1,9 @@
-//! What the run-time compiler of libnccl_ep needs.
+//! What an extension needs that compiles its kernels at run time.
 //!
-//! The library compiles its kernels when they are first used, by starting `nvcc` on headers that it
-//! looks for by variables. Where one of these is missing it ends the process or leaves a mark that
-//! makes every later attempt fail, so a group is only made when all of them are found.
+//! Such a library starts `nvcc` when a kernel is first used, on headers that it looks for by
+//! variables. Where one of these is missing it may end the process, or leave a mark that makes
+//! every later attempt fail, so all of them are looked for before anything is made. The names of
+//! the variables are the extension's: it says them in a [`JitSpec`].
 //!
 //! Nothing here writes the environment but [`JitEnv::apply`], which says when that is allowed.
 
@@ -15,9 +16,49 @@ use crate::nvcc;
 
 pub use crate::nvcc::Nvcc;
 
+/// Where an extension looks for its compiler and for the headers of its kernels. Lists are in the
+/// order in which it looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct JitSpec {
+    /// The library, as errors name it.
+    pub library: &'static str,
+    /// The variables that name the compiler; the first is the extension's own.
+    pub nvcc: &'static [&'static str],
+    /// The variables that name a CUDA toolkit.
+    pub toolkits: &'static [&'static str],
+    /// The extension's own headers.
+    pub library_headers: HeaderFolder,
+    /// NCCL's headers.
+    pub nccl_headers: HeaderFolder,
+    /// CUDA's headers.
+    pub cuda_headers: HeaderFolder,
+}
+
+impl JitSpec {
+    /// The variable to name the compiler with.
+    pub(crate) fn nvcc_variable(&self) -> &'static str {
+        self.nvcc.first().copied().unwrap_or("PATH")
+    }
+}
+
+/// A folder of headers: how an extension finds it, and when it will do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeaderFolder {
+    /// The variable that names the folder itself.
+    pub direct: &'static str,
+    /// The variables that name the folder above `below`; the first that is set counts.
+    pub homes: &'static [&'static str],
+    /// Where it lies below those.
+    pub below: &'static str,
+    /// What must be in it.
+    pub files: &'static [&'static str],
+}
+
 /// The libraries that a run-time compiler belongs to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JitRoots {
+    /// Where the extension looks.
+    pub spec: &'static JitSpec,
     /// The extension's file: its headers lie beside it.
     pub library: PathBuf,
     /// NCCL's file.
@@ -53,44 +94,13 @@ impl fmt::Display for JitVariable {
 pub struct JitEnv {
     roots: JitRoots,
     nvcc: Result<Nvcc, Vec<LoadAttempt>>,
-    ep_headers: Option<PathBuf>,
+    library_headers: Option<PathBuf>,
     nccl_headers: Option<PathBuf>,
     cuda_headers: Option<PathBuf>,
     missing: Vec<JitVariable>,
 }
 
-/// One of the header folders: how the library finds it, and when it will do.
-struct Headers {
-    /// Names the folder itself.
-    direct: &'static str,
-    /// Names the folder above `below`; the first that is set counts.
-    homes: &'static [&'static str],
-    below: &'static str,
-    files: &'static [&'static str],
-}
-
-const EP: Headers = Headers {
-    direct: "NCCL_EP_JIT_SOURCE_DIR",
-    homes: &["NCCL_EP_HOME"],
-    below: "include/nccl_ep",
-    files: &["common.hpp", "ep_enums.h", "config.h", "device", "../nccl_ep.h"],
-};
-
-const NCCL: Headers = Headers {
-    direct: "NCCL_EP_JIT_BUILD_INCLUDE_DIR",
-    homes: &["NCCL_HOME"],
-    below: "include",
-    files: &["nccl.h", "nccl_device.h", "nccl_device"],
-};
-
-const CUDA: Headers = Headers {
-    direct: "NCCL_EP_JIT_CUDA_INCLUDE_DIR",
-    homes: &["CUDA_HOME", "CUDA_PATH"],
-    below: "include",
-    files: &["cuda_runtime.h"],
-};
-
-impl Headers {
+impl HeaderFolder {
     /// The first file that a folder lacks.
     fn lacks(&self, folder: &Path) -> Option<&'static str> {
         self.files.iter().copied().find(|file| !folder.join(file).exists())
@@ -137,7 +147,8 @@ impl JitEnv {
 
     /// `toolkits` are folders to suggest when no variable leads to a compiler.
     fn find_with(roots: &JitRoots, lookup: Lookup<'_>, toolkits: &[&str]) -> Self {
-        let nvcc = nvcc::find(lookup);
+        let spec = roots.spec;
+        let nvcc = nvcc::find(spec, lookup);
         let mut missing = Vec::new();
         let mut keep = |found: Result<PathBuf, JitVariable>| match found {
             Ok(folder) => Some(folder),
@@ -150,26 +161,26 @@ impl JitEnv {
             let mut known = toolkits.iter().map(|toolkit| Path::new(toolkit).join("bin/nvcc"));
             if let Some(path) = known.find(|path| path.is_file()) {
                 let needs = "no variable and no folder of PATH leads to nvcc".into();
-                let name = "NCCL_EP_JIT_NVCC";
+                let name = spec.nvcc_variable();
                 keep(Err(JitVariable { name, value: Some(path), needs }));
             }
         }
-        let ep_headers = keep(EP.find(lookup, &above(&roots.library)));
+        let library_headers = keep(spec.library_headers.find(lookup, &above(&roots.library)));
         let mut nccl = above(&roots.nccl);
         // Where a distribution's packages put the header, whatever the library's folder.
         nccl.push("/usr".into());
-        let nccl_headers = keep(NCCL.find(lookup, &nccl));
+        let nccl_headers = keep(spec.nccl_headers.find(lookup, &nccl));
         let toolkit = nvcc.as_ref().ok().and_then(|nvcc| nvcc.toolkit());
         // The compiler adds its own toolkit's headers, so that no variable is needed for those.
-        let own = toolkit.map(|toolkit| toolkit.join(CUDA.below));
-        let own = own.filter(|folder| CUDA.lacks(folder).is_none());
-        let found =
-            CUDA.find(lookup, &toolkit.map(Path::to_path_buf).into_iter().collect::<Vec<_>>());
+        let own = toolkit.map(|toolkit| toolkit.join(spec.cuda_headers.below));
+        let own = own.filter(|folder| spec.cuda_headers.lacks(folder).is_none());
+        let toolkits: Vec<_> = toolkit.map(Path::to_path_buf).into_iter().collect();
+        let found = spec.cuda_headers.find(lookup, &toolkits);
         let cuda_headers = match (found, own) {
             (Err(_), Some(own)) => Some(own),
             (found, _) => keep(found),
         };
-        Self { roots: roots.clone(), nvcc, ep_headers, nccl_headers, cuda_headers, missing }
+        Self { roots: roots.clone(), nvcc, library_headers, nccl_headers, cuda_headers, missing }
     }
 
     /// The compiler that the library would start.
@@ -180,8 +191,8 @@ impl JitEnv {
 
     /// The library's own headers that it compiles kernels from, where it would find them.
     #[must_use]
-    pub fn ep_headers(&self) -> Option<&Path> {
-        self.ep_headers.as_deref()
+    pub fn library_headers(&self) -> Option<&Path> {
+        self.library_headers.as_deref()
     }
 
     /// NCCL's headers, where the library would find them.
@@ -208,18 +219,20 @@ impl JitEnv {
     /// [`Error::NvccNotFound`], [`Error::CudaMajorMismatch`] for a compiler of another CUDA major
     /// than the library's, [`Error::JitEnvironment`].
     pub fn check(&self) -> Result<()> {
+        let JitSpec { library, .. } = *self.roots.spec;
+        let variable = self.roots.spec.nvcc_variable();
         match &self.nvcc {
-            Ok(nvcc) => check_major(&self.roots, nvcc)?,
+            Ok(nvcc) => self.roots.check_major(nvcc)?,
             // With a compiler to suggest, the list of variables says it better.
-            Err(tried) if !self.missing.iter().any(|v| v.name == "NCCL_EP_JIT_NVCC") => {
-                return Err(Error::NvccNotFound { tried: tried.clone() });
+            Err(tried) if !self.missing.iter().any(|missing| missing.name == variable) => {
+                return Err(Error::NvccNotFound { library, variable, tried: tried.clone() });
             }
             Err(_) => {}
         }
         if self.missing.is_empty() {
             return Ok(());
         }
-        Err(Error::JitEnvironment { missing: self.missing.clone() })
+        Err(Error::JitEnvironment { library, missing: self.missing.clone() })
     }
 
     /// Sets each missing variable whose value is known. [`find`](Self::find) again tells whether
@@ -244,14 +257,23 @@ fn above(library: &Path) -> Vec<PathBuf> {
     file.ancestors().skip(2).take(2).map(Path::to_path_buf).collect()
 }
 
-pub(crate) fn check_major(roots: &JitRoots, nvcc: &Nvcc) -> Result<()> {
-    match (roots.cuda_major, nvcc.cuda_major) {
-        (Some(built_for), Some(found)) if built_for != found => Err(Error::CudaMajorMismatch {
-            library: roots.library.clone(),
-            built_for,
-            against: CudaSide::Nvcc { path: nvcc.path.clone() },
-            found,
-        }),
-        _ => Ok(()),
+impl JitRoots {
+    fn check_major(&self, nvcc: &Nvcc) -> Result<()> {
+        match (self.cuda_major, nvcc.cuda_major) {
+            (Some(built_for), Some(found)) if built_for != found => Err(Error::CudaMajorMismatch {
+                library: self.library.clone(),
+                built_for,
+                against: nvcc.as_cuda_side(self.spec),
+                found,
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Nvcc {
+    /// What a library of another CUDA major does not go with.
+    pub(crate) fn as_cuda_side(&self, spec: &JitSpec) -> CudaSide {
+        CudaSide::Nvcc { path: self.path.clone(), variable: spec.nvcc_variable() }
     }
 }

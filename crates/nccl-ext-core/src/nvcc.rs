@@ -1,4 +1,4 @@
-//! The CUDA compiler that libnccl_ep would start, found by its own rules.
+//! The CUDA compiler that an extension would start, found by its own rules.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::environment::Lookup;
 use crate::error::LoadAttempt;
+use crate::jit::JitSpec;
 
 /// A compiler that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,11 +20,11 @@ pub struct Nvcc {
     pub cuda_major: Option<u32>,
 }
 
-/// Finds the compiler as the library does: `NCCL_EP_JIT_NVCC`, else `NVCC`, else `bin/nvcc` below
-/// `CUDA_HOME` or `CUDA_PATH` if it exists, else `nvcc` on `PATH`. A variable of the first two is
-/// taken as it is, so that nothing is tried after one that leads nowhere.
-pub(crate) fn find(lookup: Lookup<'_>) -> Result<Nvcc, Vec<LoadAttempt>> {
-    for name in ["NCCL_EP_JIT_NVCC", "NVCC"] {
+/// Finds the compiler as the library does: by a variable that names it, else `bin/nvcc` below the
+/// toolkit that a variable names if it exists, else `nvcc` on `PATH`. A variable that names the
+/// compiler is taken as it is, so that nothing is tried after one that leads nowhere.
+pub(crate) fn find(spec: &JitSpec, lookup: Lookup<'_>) -> Result<Nvcc, Vec<LoadAttempt>> {
+    for name in spec.nvcc {
         if let Some(value) = lookup(name) {
             let origin = format!("{name} is set");
             let found = runnable(Path::new(&value), lookup);
@@ -33,12 +34,10 @@ pub(crate) fn find(lookup: Lookup<'_>) -> Result<Nvcc, Vec<LoadAttempt>> {
             );
         }
     }
-    let mut tried = vec![
-        attempt("variable", "NCCL_EP_JIT_NVCC", "not set"),
-        attempt("variable", "NVCC", "not set"),
-    ];
+    let unset = |name: &&str| attempt("variable", name, "not set");
+    let mut tried: Vec<_> = spec.nvcc.iter().map(unset).collect();
     // The library looks at the second only when the first is empty.
-    let home = ["CUDA_HOME", "CUDA_PATH"].into_iter().find_map(|name| Some((name, lookup(name)?)));
+    let home = spec.toolkits.iter().find_map(|name| Some((name, lookup(name)?)));
     match home {
         Some((name, home)) => {
             let path = Path::new(&home).join("bin/nvcc");
@@ -55,10 +54,7 @@ pub(crate) fn find(lookup: Lookup<'_>) -> Result<Nvcc, Vec<LoadAttempt>> {
             }
             tried.push(attempt(&origin, path, "no such file"));
         }
-        None => {
-            tried.push(attempt("variable", "CUDA_HOME", "not set"));
-            tried.push(attempt("variable", "CUDA_PATH", "not set"));
-        }
+        None => tried.extend(spec.toolkits.iter().map(unset)),
     }
     match runnable(Path::new("nvcc"), lookup) {
         Ok(path) => Ok(Nvcc::new(path, "on PATH".into())),

@@ -18,8 +18,8 @@ pub struct Version {
 }
 
 impl Version {
-    /// The oldest NCCL that libnccl_ep runs on.
-    pub const NCCL_FLOOR_EP: Self = Self::new(2, 30, 4);
+    /// The oldest NCCL that these crates load. An extension may need a newer one.
+    pub const NCCL_FLOOR: Self = Self::new(2, 30, 4);
 
     /// Makes a version from its three numbers.
     #[must_use]
@@ -36,7 +36,7 @@ impl Version {
         Self::new(code / unit, code % unit / 100, code % 100)
     }
 
-    /// Decodes what `ncclEpGetVersion` stores: `major * 10000 + minor * 100 + patch`.
+    /// Decodes what the extensions' version functions store: `major * 10000 + minor * 100 + patch`.
     #[must_use]
     pub const fn from_extension_code(code: i32) -> Self {
         let code = if code < 0 { 0 } else { code.unsigned_abs() };
@@ -67,6 +67,6 @@ mod tests {
         assert_eq!(Version::from_extension_code(200), Version::new(0, 2, 0));
         assert_eq!(Version::from_extension_code(10_203), Version::new(1, 2, 3));
         assert!(Version::new(2, 30, 4) <= Version::new(2, 30, 7));
-        assert!(Version::new(2, 28, 9) < Version::NCCL_FLOOR_EP);
+        assert!(Version::new(2, 28, 9) < Version::NCCL_FLOOR);
     }
 }

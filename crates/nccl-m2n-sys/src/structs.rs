@@ -1,35 +1,16 @@
 //! How each versioned structure starts.
 
-use nccl_ext_core::binding::VersionedStruct;
-
 use crate::bindings::*;
 
-macro_rules! versioned {
-    ($($ty:ident $(, $field:ident: $value:expr)*;)+) => {$(
-        impl VersionedStruct for $ty {
-            // There is one published layout of each; the configuration takes no other size at all
-            // (M2N 1.4).
-            const V1_SIZE: usize = size_of::<Self>();
-
-            // The configuration has no field beyond those named.
-            #[allow(clippy::needless_update)]
-            fn init() -> Self {
-                Self {
-                    size: size_of::<Self>(),
-                    version: NCCL_M2N_API_VERSION,
-                    $($field: $value,)*
-                    ..Self::default()
-                }
-            }
-        }
-    )+};
-}
-
-versioned! {
-    ncclMesh_t;
+// There is one published layout of each; the configuration takes no other size at all (M2N 1.4).
+nccl_ext_core::versioned_structs! {
+    ncclMesh_t from size_of::<Self>(), version: NCCL_M2N_API_VERSION;
     // `dtype` 0 is a valid type (int8): who fills the structure must not forget it.
-    ncclDistTensor_t;
-    ncclM2nConfig_t, magic: NCCL_M2N_API_MAGIC, maxCta: NCCL_M2N_CONFIG_UNDEF_INT;
+    ncclDistTensor_t from size_of::<Self>(), version: NCCL_M2N_API_VERSION;
+    ncclM2nConfig_t from size_of::<Self>(),
+        magic: NCCL_M2N_API_MAGIC,
+        version: NCCL_M2N_API_VERSION,
+        maxCta: NCCL_M2N_CONFIG_UNDEF_INT;
 }
 
 /// M2N 1.3: the layouts of struct ABI version 2, where the libraries exist.
@@ -43,6 +24,8 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
+    use nccl_ext_core::binding::VersionedStruct as _;
+
     use super::*;
 
     #[test]

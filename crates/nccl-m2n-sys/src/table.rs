@@ -1,10 +1,8 @@
 //! Filling the table.
 
-use std::path::Path;
-
 use nccl_ext_core::backend::{BackendBuilder, ExtensionTable, LibraryInfo};
-use nccl_ext_core::loader::{ExtensionSpec, LoadOptions, Opened};
-use nccl_ext_core::{Backend, Error, Result, Version};
+use nccl_ext_core::loader::{ExtensionSpec, Opened};
+use nccl_ext_core::{Result, Version};
 
 use crate::bindings::{
     M2nApi, NCCL_M2N_MAJOR, NCCL_M2N_MIN_NCCL_VERSION_CODE, NCCL_M2N_MINOR, NCCL_M2N_PATCH,
@@ -30,28 +28,7 @@ impl ExtensionTable for M2nApi {
     const LIBRARY: &'static str = LIBRARY;
 }
 
-/// Loads NCCL, the driver and libnccl_m2n, from where [`nccl_ext_core::loader`] says.
-///
-/// # Errors
-/// As [`Backend::load`].
-pub fn load() -> Result<Backend> {
-    Backend::load(&LoadOptions::new(), &[&SPEC])
-}
-
-/// As [`load`], with libnccl_m2n from this file only.
-///
-/// # Errors
-/// As [`Backend::load`].
-pub fn load_from(path: impl AsRef<Path>) -> Result<Backend> {
-    Backend::load(&LoadOptions::new().extension(&SPEC, path.as_ref()), &[&SPEC])
-}
-
-/// Whether [`load`] would work: everything is found and can be opened, no function is missing, and
-/// the versions are accepted. Nothing stays open.
-#[must_use]
-pub fn is_available() -> bool {
-    Backend::probe(&LoadOptions::new(), &[&SPEC]).is_ok()
-}
+nccl_ext_core::extension_functions!(SPEC, "libnccl_m2n");
 
 /// Adds a table made by hand to a backend. No function tells libnccl_m2n's version, so the maker
 /// of the table says which one it follows; [`NEEDS`] is the one that the bindings were made from.
@@ -64,17 +41,7 @@ pub fn from_table(builder: BackendBuilder, table: M2nApi, version: Version) -> B
 fn attach(opened: &Opened, builder: BackendBuilder) -> Result<BackendBuilder> {
     // SAFETY: the handle is libnccl_m2n's by its caller's checks, and pinned when accepted.
     let table = unsafe { M2nApi::resolve(|name| opened.symbol(name)) };
-    let path = |symbol| opened.file_of(opened.symbol(symbol));
-    let table = table.map_err(|symbols| {
-        let present = M2nApi::SYMBOLS.into_iter().find(|name| !opened.symbol(name).is_null());
-        Error::MissingSymbols {
-            symbols,
-            library: path(present.unwrap_or(c"ncclReshard")),
-            found: None,
-            needs: NEEDS,
-        }
-    })?;
-    let path = path(c"ncclReshard");
+    let (table, path) = opened.complete(table, &M2nApi::SYMBOLS, NEEDS)?;
     let version = manifest::version_of(&path).unwrap_or(NEEDS);
     let info = LibraryInfo::new(LIBRARY, version).at(path);
     Ok(builder.extension(table).library(info))
@@ -82,8 +49,8 @@ fn attach(opened: &Opened, builder: BackendBuilder) -> Result<BackendBuilder> {
 
 #[cfg(test)]
 mod tests {
-    use nccl_ext_core::MemorySpace;
     use nccl_ext_core::raw::ncclResult_t;
+    use nccl_ext_core::{Backend, MemorySpace};
 
     use super::*;
 

@@ -58,8 +58,8 @@ impl Choice {
         extensions: &[&ExtensionSpec],
         driver: Option<(u32, PathBuf)>,
     ) -> Result<Self> {
-        let compiles = extensions.iter().any(|spec| spec.compiles_kernels);
-        let nvcc = compiles.then(|| nvcc::find(&variable).ok()).flatten();
+        let compiles = extensions.iter().find_map(|spec| spec.jit);
+        let nvcc = compiles.and_then(|jit| nvcc::find(jit, &variable).ok());
         let preferred = nvcc.as_ref().and_then(|nvcc| {
             let by = nvcc.path.display().to_string();
             nvcc.cuda_major.map(|major| Wanted { major, by, strength: Strength::Preferred })
@@ -124,11 +124,10 @@ impl Choice {
                 return Err(mismatch(library, built_for, against, *major));
             }
         }
-        let nvcc = self.nvcc.as_ref().filter(|_| spec.compiles_kernels);
-        match nvcc.and_then(|nvcc| Some((nvcc, nvcc.cuda_major?))) {
-            Some((nvcc, found)) if found != built_for => {
-                let against = CudaSide::Nvcc { path: nvcc.path.clone() };
-                Err(mismatch(library, built_for, against, found))
+        let compiler = spec.jit.zip(self.nvcc.as_ref());
+        match compiler.and_then(|(jit, nvcc)| Some((jit, nvcc, nvcc.cuda_major?))) {
+            Some((jit, nvcc, found)) if found != built_for => {
+                Err(mismatch(library, built_for, nvcc.as_cuda_side(jit), found))
             }
             _ => Ok(()),
         }

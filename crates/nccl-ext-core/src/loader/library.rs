@@ -3,6 +3,9 @@
 use core::ffi::{CStr, c_void};
 use std::path::PathBuf;
 
+use crate::error::{Error, Result};
+use crate::version::Version;
+
 /// A library that was opened `RTLD_NOW | RTLD_LOCAL`. Closed when dropped, unless kept.
 pub struct Opened {
     #[cfg(unix)]
@@ -28,6 +31,25 @@ impl Opened {
         {
             let _ = name;
             core::ptr::null_mut()
+        }
+    }
+
+    /// A table that was resolved from this library, and the file that holds its functions.
+    /// `symbols` are their names; the library's version that has them all is `needs`.
+    ///
+    /// # Errors
+    /// [`Error::MissingSymbols`] with every name of `resolved` that there is not.
+    pub fn complete<T>(
+        &self,
+        resolved: Result<T, Vec<&'static str>>,
+        symbols: &[&CStr],
+        needs: Version,
+    ) -> Result<(T, PathBuf)> {
+        let present = symbols.iter().map(|name| self.symbol(name)).find(|at| !at.is_null());
+        let library = self.file_of(present.unwrap_or(core::ptr::null_mut()));
+        match resolved {
+            Ok(table) => Ok((table, library)),
+            Err(symbols) => Err(Error::MissingSymbols { symbols, library, found: None, needs }),
         }
     }
 

@@ -42,7 +42,7 @@ pub(super) fn load(options: &LoadOptions, extensions: &[&ExtensionSpec]) -> Resu
     let choice = Choice::new(options, extensions, driver_major(&api, &driver))?;
     let floor = extensions.iter().map(|spec| spec.nccl_floor).max();
     let steps = steps(options);
-    let floor = floor.unwrap_or(Version::NCCL_FLOOR_EP);
+    let floor = floor.unwrap_or(Version::NCCL_FLOOR);
     let nccl = nccl::load(options, floor, &steps, &choice)?;
     let mut builder = Backend::builder("native", MemorySpace::Device)
         .driver(api)
@@ -52,9 +52,9 @@ pub(super) fn load(options: &LoadOptions, extensions: &[&ExtensionSpec]) -> Resu
     for spec in extensions {
         let found = Wanted { spec, options, choice: &choice, nccl: &nccl }.search(&steps)?;
         builder = builder.absorb(found.part);
-        if spec.compiles_kernels {
+        if let Some(spec) = spec.jit {
             let (library, nccl) = (found.path, nccl.path.clone());
-            builder = builder.jit(JitRoots { library, nccl, cuda_major: found.cuda_major });
+            builder = builder.jit(JitRoots { spec, library, nccl, cuda_major: found.cuda_major });
         }
         libraries.push(found.opened);
     }

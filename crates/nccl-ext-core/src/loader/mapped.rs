@@ -165,7 +165,7 @@ mod tests {
 7f05-7f06 r--p 00000000 fe:00 12                         /only read/libnccl.so.2
 7f06-7f07 rwxs 00000000 00:19 13                         /dev/shm/nccl-AbCdEf
 7f07-7f08 r-xp 00000000 fe:00 14                         /a/libnccl-net.so
-7f08-7f09 r-xp 00000000 fe:00 15                         /a/libnccl_ep.so.0
+7f08-7f09 r-xp 00000000 fe:00 15                         /a/libnccl_other.so.0
 7f09-7f0a r-xp 00000000 fe:00 16                         /a/libnccl.software
 7f0a-7f0b rw-p 00000000 00:00 0 
 7f0b-7f0c r-xp 00000000 00:00 0                          [vdso]

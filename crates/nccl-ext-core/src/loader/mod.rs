@@ -7,7 +7,7 @@
 //! # Where an extension is looked for
 //!
 //! 1. The path given with [`LoadOptions::extension`], else the one in its variable
-//!    (`NCCL_EP_LIBRARY`, `NCCL_M2N_LIBRARY`). Such a path stands alone: falling back to another
+//!    ([`ExtensionSpec::variable`]). Such a path stands alone: falling back to another
 //!    file than the one that was asked for would hide the mistake.
 //! 2. The staged tree that `NCCL_EXTENSIONS_NATIVE_DIR` names.
 //! 3. The `native/` of the workspace that this crate was built in; debug builds only.
@@ -52,6 +52,7 @@ pub use library::Opened;
 
 use crate::backend::{Backend, BackendBuilder, LibraryInfo};
 use crate::error::{Error, Result};
+use crate::jit::JitSpec;
 use crate::version::Version;
 
 /// What the loader must know of an extension library. The sys crates have one each.
@@ -62,14 +63,14 @@ pub struct ExtensionSpec {
     pub library: &'static str,
     /// The environment variable that names its file.
     pub variable: &'static str,
-    /// Its folder in a staged tree: `ep` in `ep/lib/cu13/libnccl_ep.so.0`.
+    /// Its folder in a staged tree: `FOLDER` in `FOLDER/lib/cu13/LIBRARY`.
     pub folder: &'static str,
     /// The oldest NCCL that it works with.
     pub nccl_floor: Version,
     /// Adds its table and [`LibraryInfo`] to a backend, or says what is missing.
     pub attach: fn(&Opened, BackendBuilder) -> Result<BackendBuilder>,
-    /// Whether it starts a compiler at run time.
-    pub compiles_kernels: bool,
+    /// Where it looks for a compiler, if it starts one at run time.
+    pub jit: Option<&'static JitSpec>,
 }
 
 impl ExtensionSpec {
@@ -82,14 +83,37 @@ impl ExtensionSpec {
         nccl_floor: Version,
         attach: fn(&Opened, BackendBuilder) -> Result<BackendBuilder>,
     ) -> Self {
-        Self { library, variable, folder, nccl_floor, attach, compiles_kernels: false }
+        Self { library, variable, folder, nccl_floor, attach, jit: None }
     }
 
     /// The library compiles kernels at run time: see [`crate::jit`].
     #[must_use]
-    pub const fn compiles_kernels(mut self) -> Self {
-        self.compiles_kernels = true;
+    pub const fn compiles_kernels(mut self, jit: &'static JitSpec) -> Self {
+        self.jit = Some(jit);
         self
+    }
+
+    /// Loads NCCL, the driver and this library, from where the [module](self) says.
+    ///
+    /// # Errors
+    /// As [`Backend::load`].
+    pub fn load(&self) -> Result<Backend> {
+        Backend::load(&LoadOptions::new(), &[self])
+    }
+
+    /// As [`load`](Self::load), with the library from this file only.
+    ///
+    /// # Errors
+    /// As [`Backend::load`].
+    pub fn load_from(&self, path: impl AsRef<Path>) -> Result<Backend> {
+        Backend::load(&LoadOptions::new().extension(self, path.as_ref()), &[self])
+    }
+
+    /// Whether [`load`](Self::load) would work: everything is found and can be opened, no function
+    /// is missing, and the versions are accepted. Nothing stays open.
+    #[must_use]
+    pub fn is_available(&self) -> bool {
+        Backend::probe(&LoadOptions::new(), &[self]).is_ok()
     }
 }
 
@@ -201,4 +225,35 @@ fn unsupported<T>(_: &LoadOptions, _: &[&ExtensionSpec]) -> Result<T> {
         found: format!("{}, {} bits", std::env::consts::OS, usize::BITS),
         needs: "64-bit Linux with the GNU C library".into(),
     })
+}
+
+/// Writes the functions by which a sys crate loads its library: `load`, `load_from` and
+/// `is_available` of an [`ExtensionSpec`](crate::loader::ExtensionSpec).
+#[macro_export]
+macro_rules! extension_functions {
+    ($spec:ident, $name:literal) => {
+        #[doc = concat!("Loads NCCL, the driver and ", $name, ", from where \
+            [`nccl_ext_core::loader`] says.")]
+        ///
+        /// # Errors
+        /// As [`Backend::load`]($crate::Backend::load).
+        pub fn load() -> $crate::Result<$crate::Backend> {
+            $spec.load()
+        }
+
+        #[doc = concat!("As [`load`], with ", $name, " from this file only.")]
+        ///
+        /// # Errors
+        /// As [`Backend::load`]($crate::Backend::load).
+        pub fn load_from(path: impl AsRef<::std::path::Path>) -> $crate::Result<$crate::Backend> {
+            $spec.load_from(path)
+        }
+
+        /// Whether [`load`] would work: everything is found and can be opened, no function is
+        /// missing, and the versions are accepted. Nothing stays open.
+        #[must_use]
+        pub fn is_available() -> bool {
+            $spec.is_available()
+        }
+    };
 }

@@ -117,7 +117,7 @@ impl Terms<'_> {
 
     fn accept(&self, opened: Opened, origin: &str) -> Result<Nccl, Trouble> {
         // The version first: an old library lacks symbols, and "too old" is the better message.
-        let (version, path) = version(&opened)?;
+        let (version, path) = version(&opened, self.floor)?;
         if version < self.floor {
             let needs = self.floor;
             return Err(Error::TooOld { library: LIBRARY, found: version, needs, path }.into());
@@ -143,7 +143,7 @@ impl Terms<'_> {
 const VERSION: &CStr = c"ncclGetVersion";
 
 /// The version and file of the NCCL that `library` itself would call.
-fn version(library: &Opened) -> Result<(Version, PathBuf)> {
+fn version(library: &Opened, floor: Version) -> Result<(Version, PathBuf)> {
     let pointer = library.symbol(VERSION);
     let path = library.file_of(pointer);
     if pointer.is_null() {
@@ -151,7 +151,7 @@ fn version(library: &Opened) -> Result<(Version, PathBuf)> {
             symbols: vec!["ncclGetVersion"],
             library: library.file_of(core::ptr::null()),
             found: None,
-            needs: Version::NCCL_FLOOR_EP,
+            needs: floor,
         });
     }
     // SAFETY: `ncclGetVersion` has had this signature since NCCL 2.0.
@@ -178,7 +178,7 @@ impl Nccl {
         if pointer.is_null() || pointer == self.opened.symbol(VERSION) {
             return Ok(());
         }
-        let (version, path) = version(extension)?;
+        let (version, path) = version(extension, floor)?;
         if version < floor {
             return Err(Error::TooOld { library: LIBRARY, found: version, needs: floor, path });
         }

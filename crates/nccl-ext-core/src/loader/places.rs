@@ -78,12 +78,12 @@ pub(super) struct Majors {
 }
 
 impl Majors {
-    /// In a staged tree: `ep/lib/cu13/libnccl_ep.so.0`.
+    /// In a staged tree: `FOLDER/lib/cu13/LIBRARY`.
     pub(super) fn in_tree(tree: &Path, folder: &str, library: &str) -> Self {
         Self { folder: tree.join(folder).join("lib"), names: vec![library.into()] }
     }
 
-    /// In Python's packages: `nccl/ep/lib/cu13/libnccl_ep.so`, by SONAME in newer releases.
+    /// In Python's packages: `nccl/FOLDER/lib/cu13/LIBRARY`, by SONAME in newer releases.
     pub(super) fn in_site(site: &Path, folder: &str, library: &str) -> Self {
         let folder = site.join("nccl").join(folder).join("lib");
         Self { folder, names: vec![library.into(), bare_name(library).into()] }
@@ -108,7 +108,7 @@ impl Majors {
     }
 }
 
-/// `libnccl_ep.so` of `libnccl_ep.so.0`.
+/// `libnccl.so` of `libnccl.so.2`.
 pub(super) fn bare_name(library: &str) -> &str {
     library.find(".so").and_then(|at| library.get(..at + 3)).unwrap_or(library)
 }
@@ -119,8 +119,8 @@ mod tests {
 
     #[test]
     fn bare_names_have_no_version() {
-        assert_eq!(bare_name("libnccl_ep.so.0"), "libnccl_ep.so");
-        assert_eq!(bare_name("libnccl_m2n.so"), "libnccl_m2n.so");
+        assert_eq!(bare_name("libnccl.so.2"), "libnccl.so");
+        assert_eq!(bare_name("libother.so"), "libother.so");
     }
 
     #[test]
