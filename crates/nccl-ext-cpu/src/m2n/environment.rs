@@ -3,14 +3,21 @@
 
 use nccl_ext_core::env_value::{self, SizeListLimits};
 
-use super::balance::Balance;
-
 /// What `NCCL_RESHARD_COPY_ALGORITHM` chooses between.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CopyAlgorithm {
     Pack,
     Direct,
     Pipe,
+}
+
+/// Which source replicas feed which destination replicas (M2N 3.3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LoadBalance {
+    /// Evenly, in blocks.
+    Uniform,
+    /// By the node of the destination. Here all ranks are one node, which the first replica feeds.
+    NodeAware,
 }
 
 /// Sizes of PACK's staging buffers, ascending.
@@ -40,7 +47,7 @@ impl Buckets {
 #[derive(Debug, Clone)]
 pub(super) struct Environment {
     pub(super) algorithm: CopyAlgorithm,
-    pub(super) balance: Option<Balance>,
+    pub(super) balance: Option<LoadBalance>,
     pub(super) uniform_broadcast: Option<bool>,
     pub(super) split_comm: Option<bool>,
     /// Communicators with more ranks count as large.
@@ -78,7 +85,7 @@ impl Environment {
                 _ => CopyAlgorithm::Pack,
             },
             balance: word("LB_MODE", &["UNIFORM", "NODE_AWARE"])
-                .map(|word| [Balance::Uniform, Balance::NodeAware][word]),
+                .map(|word| [LoadBalance::Uniform, LoadBalance::NodeAware][word]),
             uniform_broadcast: flag("AUTO_UNIFORM_BCAST"),
             split_comm: flag("SPLIT_COMM"),
             large_above: variable("SPLIT_AUTO_PARENT_THRESHOLD")
@@ -169,7 +176,7 @@ mod tests {
         ] {
             assert_eq!(read("COPY_ALGORITHM", value).algorithm, algorithm, "{value}");
         }
-        assert_eq!(read("LB_MODE", "node_aware").balance, Some(Balance::NodeAware));
+        assert_eq!(read("LB_MODE", "node_aware").balance, Some(LoadBalance::NodeAware));
         assert_eq!(read("LB_MODE", "uniform ").balance, None);
         assert_eq!(read("SPLIT_COMM", "Yes").split_comm, Some(true));
         assert_eq!(read("SPLIT_COMM", "off").split_comm, Some(false));

@@ -7,18 +7,21 @@ use nccl_ext_core::raw::ncclResult_t;
 
 use crate::refusal::{FailureClass, Refusal};
 
+/// What texts about meshes and ranks begin with, whatever was called.
+pub(super) const RESHARD: &str = "reshard";
+
 /// A rule of the specification that does not hold. Groups keep and repeat it (M2N 4.3), and ranks
 /// show it to their peers.
 #[derive(Debug, Clone)]
-pub(super) struct Rule {
+pub(super) struct BrokenRule {
     code: ncclResult_t,
     class: FailureClass,
     pub(super) text: String,
 }
 
-impl Rule {
+impl BrokenRule {
     /// `ncclInvalidArgument`, which the vendor's library returns as well.
-    pub(super) fn broken(
+    pub(super) fn new(
         api: &str,
         argument: impl Display,
         rule: &str,
@@ -30,7 +33,7 @@ impl Rule {
     }
 
     /// The same, but the vendor's library goes on, waits for ever or writes wrong bytes (M2N 2.7).
-    pub(super) fn unchecked_there(mut self) -> Self {
+    pub(super) fn unchecked_by_the_vendor(mut self) -> Self {
         self.class = FailureClass::UndefinedBehaviour;
         self
     }
@@ -42,7 +45,7 @@ impl Rule {
 }
 
 /// `Ok` when the rule holds.
-pub(super) fn require(holds: bool, rule: impl FnOnce() -> Rule) -> Result<(), Rule> {
+pub(super) fn require(holds: bool, rule: impl FnOnce() -> BrokenRule) -> Result<(), BrokenRule> {
     if holds { Ok(()) } else { Err(rule()) }
 }
 
@@ -64,8 +67,8 @@ enum Cause {
     World(Refusal),
 }
 
-impl From<Rule> for Fault {
-    fn from(Rule { code, class, text }: Rule) -> Self {
+impl From<BrokenRule> for Fault {
+    fn from(BrokenRule { code, class, text }: BrokenRule) -> Self {
         Self { text, cause: Cause::Rule { code, class } }
     }
 }
@@ -105,7 +108,7 @@ mod tests {
 
     #[test]
     fn texts_name_the_place_the_rule_and_the_numbers() {
-        let rule = Rule::broken("ncclReshard", "src->ndims", "a tensor has axes", "1 to 3", 7);
+        let rule = BrokenRule::new("ncclReshard", "src->ndims", "a tensor has axes", "1 to 3", 7);
         let fault = Fault::from(rule).of_entry(2, 3);
         assert_eq!(
             fault.text,

@@ -14,26 +14,32 @@
 //! side: global shapes that differ, ranks that ask for different transfers, and what one rank alone
 //! has found wrong (its buffers). A rank whose own descriptors or handle are bad returns at once,
 //! as it does there.
+//!
+//! # Rooms
+//!
+//! Arrows go one way; `cargo xtask modules` checks it. Bottom to top, each may name what stands
+//! before it:
+//!
+//! ```text
+//! fault  last_error  environment    refusals and their words; settings
+//! descriptor       the caller's descriptors, and the transfer in normal form
+//! plan             who feeds whom, which bytes
+//! published        what a rank shows to the others
+//! check            everything that is refused
+//! meeting          where ranks meet, agree and fetch their tiles
+//! call             handles, single reshards, groups
+//! mod.rs           the table
+//! ```
 
-mod agreement;
-mod balance;
-mod bounds;
-mod copy;
-mod describe;
+mod call;
+mod check;
+mod descriptor;
 mod environment;
-mod exchange;
 mod fault;
-mod fused;
-mod group;
 mod last_error;
-mod limits;
-mod pieces;
-mod ranges;
-mod raw;
-mod runtime;
-mod single;
-mod team;
-mod transfer;
+mod meeting;
+mod plan;
+mod published;
 
 use core::ffi::{CStr, c_char};
 
@@ -42,9 +48,10 @@ use nccl_m2n_sys::{
     M2nApi, NCCL_M2N_VERSION_CODE, ncclDistTensor_t, ncclM2nConfig_t, ncclM2nHandle_t,
 };
 
-use self::fault::{Fault, Rule, require};
-use self::raw::RawTensor;
-use self::single::Request;
+use self::call::single::Request;
+use self::call::{group, runtime, single};
+use self::descriptor::RawTensor;
+use self::fault::{BrokenRule, Fault, require};
 use crate::entry::{Scope, entry};
 use crate::refusal::last_text;
 
@@ -94,7 +101,7 @@ unsafe extern "C" fn finalize(handle: ncclM2nHandle_t) -> ncclResult_t {
         require(!group::is_active(), || {
             let rule = "handles are finalized outside of groups";
             let found = "an active group on this thread";
-            Rule::broken("ncclM2nFinalize", "group", rule, "no active group", found)
+            BrokenRule::new("ncclM2nFinalize", "group", rule, "no active group", found)
         })?;
         runtime::finalize(handle).map_err(Fault::from)
     })

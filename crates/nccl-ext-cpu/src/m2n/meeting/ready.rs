@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use nccl_ext_core::raw::ncclComm_t;
 
-use super::fault::Fault;
 use crate::entry::Scope;
+use crate::m2n::fault::Fault;
 use crate::nccl;
 use crate::world::{Descriptor, Member};
 
@@ -20,7 +20,7 @@ unsafe impl Descriptor for Ready {
 ///
 /// # Safety
 /// `comm` is NULL or a live communicator of this backend.
-pub(super) unsafe fn ready(scope: &Scope, comm: ncclComm_t) -> Result<Arc<Member>, Fault> {
+pub(crate) unsafe fn ready(scope: &Scope, comm: ncclComm_t) -> Result<Arc<Member>, Fault> {
     let world = |refusal| Fault::world(Ready::NAME, refusal);
     // SAFETY: this function's contract.
     let member = unsafe { nccl::member(comm) }.map_err(world)?;

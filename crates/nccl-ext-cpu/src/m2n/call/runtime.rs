@@ -1,12 +1,13 @@
-//! Handles and the epoch that they keep alive (M2N 2.8, 4.1).
+//! Handles, and the settings that live as long as any of them: an epoch (M2N 2.8, 4.1).
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use nccl_m2n_sys::{NCCL_M2N_API_MAGIC, ncclM2nConfig_t, ncclM2nHandle_t};
 
-use super::environment::Environment;
-use super::fault::{Rule, require};
+use crate::lock::lock;
+use crate::m2n::environment::Environment;
+use crate::m2n::fault::{BrokenRule, require};
 
 /// What the whole process shares. It is locked for a look-up, never while ranks meet.
 struct Runtime {
@@ -15,38 +16,34 @@ struct Runtime {
     live: BTreeSet<usize>,
     /// Whether the handle behind NULL is live.
     default: bool,
-    /// What the first handle of the epoch read.
-    epoch: Option<Arc<Environment>>,
+    /// What the first live handle read. An epoch lasts until no handle lives.
+    environment: Option<Arc<Environment>>,
 }
 
 static RUNTIME: Mutex<Runtime> =
-    Mutex::new(Runtime { issued: 0, live: BTreeSet::new(), default: false, epoch: None });
-
-fn lock() -> MutexGuard<'static, Runtime> {
-    RUNTIME.lock().unwrap_or_else(PoisonError::into_inner)
-}
+    Mutex::new(Runtime { issued: 0, live: BTreeSet::new(), default: false, environment: None });
 
 impl Runtime {
     fn environment(&mut self) -> Arc<Environment> {
-        Arc::clone(self.epoch.get_or_insert_with(|| Arc::new(Environment::read())))
+        Arc::clone(self.environment.get_or_insert_with(|| Arc::new(Environment::read())))
     }
 
     fn release(&mut self) {
         if self.live.is_empty() && !self.default {
-            self.epoch = None;
+            self.environment = None;
         }
     }
 }
 
 /// # Safety
 /// `out` is NULL or writable; `config` is NULL or a configuration as the C API describes it.
-pub(super) unsafe fn init(
+pub(crate) unsafe fn init(
     out: *mut ncclM2nHandle_t,
     config: *const ncclM2nConfig_t,
-) -> Result<(), Rule> {
+) -> Result<(), BrokenRule> {
     const API: &str = "ncclM2nInit";
     require(!out.is_null(), || {
-        Rule::broken(API, "handle", "the pointer is not NULL", "a pointer", "NULL")
+        BrokenRule::new(API, "handle", "the pointer is not NULL", "a pointer", "NULL")
     })?;
     // SAFETY: this function's contract.
     unsafe { out.write(core::ptr::null_mut()) };
@@ -56,7 +53,7 @@ pub(super) unsafe fn init(
         let needed = size_of::<ncclM2nConfig_t>();
         require(size == needed, || {
             let rule = "the size is that of this library's structure";
-            Rule::broken(API, "config size", rule, needed, size)
+            BrokenRule::new(API, "config size", rule, needed, size)
         })?;
         // SAFETY: it is as large as this library's structure. Another version is accepted with
         // the same layout, and no CTA count matters here (M2N 1.4).
@@ -64,10 +61,10 @@ pub(super) unsafe fn init(
         require(magic == NCCL_M2N_API_MAGIC, || {
             let (expected, found) = (format!("{NCCL_M2N_API_MAGIC:#x}"), format!("{magic:#x}"));
             let rule = "the structure was made by its initialiser";
-            Rule::broken(API, "config magic", rule, expected, found)
+            BrokenRule::new(API, "config magic", rule, expected, found)
         })?;
     }
-    let mut runtime = lock();
+    let mut runtime = lock(&RUNTIME);
     runtime.environment();
     runtime.issued += 1;
     let token = runtime.issued;
@@ -79,8 +76,8 @@ pub(super) unsafe fn init(
 }
 
 /// Local here: there is nothing that ranks would have to give up together.
-pub(super) fn finalize(handle: ncclM2nHandle_t) -> Result<(), Rule> {
-    let mut runtime = lock();
+pub(crate) fn finalize(handle: ncclM2nHandle_t) -> Result<(), BrokenRule> {
+    let mut runtime = lock(&RUNTIME);
     if handle.is_null() {
         runtime.default = false;
     } else {
@@ -92,8 +89,8 @@ pub(super) fn finalize(handle: ncclM2nHandle_t) -> Result<(), Rule> {
 }
 
 /// The settings behind a handle; NULL creates the default one (check 26 of M2N 2.1).
-pub(super) fn acquire(api: &str, handle: ncclM2nHandle_t) -> Result<Arc<Environment>, Rule> {
-    let mut runtime = lock();
+pub(crate) fn acquire(api: &str, handle: ncclM2nHandle_t) -> Result<Arc<Environment>, BrokenRule> {
+    let mut runtime = lock(&RUNTIME);
     if handle.is_null() {
         runtime.default = true;
     } else {
@@ -106,12 +103,12 @@ pub(super) fn acquire(api: &str, handle: ncclM2nHandle_t) -> Result<Arc<Environm
 ///
 /// The vendor's library takes its built-in ones where no epoch has begun, so that ranks of one
 /// process may disagree and hang (M2N 4.3).
-pub(super) fn peek() -> Arc<Environment> {
-    let epoch = lock().epoch.clone();
-    epoch.unwrap_or_else(|| Arc::new(Environment::read()))
+pub(crate) fn peek() -> Arc<Environment> {
+    let environment = lock(&RUNTIME).environment.clone();
+    environment.unwrap_or_else(|| Arc::new(Environment::read()))
 }
 
-fn unknown(api: &str, handle: ncclM2nHandle_t) -> Rule {
+fn unknown(api: &str, handle: ncclM2nHandle_t) -> BrokenRule {
     let rule = "the handle was initialized and not finalized since";
-    Rule::broken(api, "handle", rule, "a live handle", format_args!("{handle:p}"))
+    BrokenRule::new(api, "handle", rule, "a live handle", format_args!("{handle:p}"))
 }

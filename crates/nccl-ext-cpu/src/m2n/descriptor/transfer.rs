@@ -6,33 +6,33 @@ use super::raw::{MESH_DIMS, TENSOR_DIMS};
 
 /// One side. Ranks lie row-major on the mesh; exactly one axis shards, the other replicates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Side {
-    pub(super) start: usize,
-    pub(super) dims: [usize; MESH_DIMS],
+pub(crate) struct Side {
+    pub(crate) start: usize,
+    pub(crate) dims: [usize; MESH_DIMS],
     /// The axis of the mesh that shards.
-    pub(super) shard_axis: usize,
+    pub(crate) shard_axis: usize,
     /// The axis of the tensor that is sharded.
-    pub(super) shard_dim: usize,
+    pub(crate) shard_dim: usize,
     /// A tile's extents in elements; those beyond the tensor's rank are 0.
-    pub(super) shape: [usize; TENSOR_DIMS],
+    pub(crate) shape: [usize; TENSOR_DIMS],
 }
 
 impl Side {
-    pub(super) fn shards(&self) -> usize {
+    pub(crate) fn shards(&self) -> usize {
         self.dims[self.shard_axis]
     }
 
-    pub(super) fn replicas(&self) -> usize {
+    pub(crate) fn replicas(&self) -> usize {
         self.dims[1 - self.shard_axis]
     }
 
     /// One past the last rank.
-    pub(super) fn end(&self) -> usize {
+    pub(crate) fn end(&self) -> usize {
         self.start + self.shards() * self.replicas()
     }
 
     /// The shard and the replica that a rank holds, if it is in the mesh.
-    pub(super) fn position(&self, rank: usize) -> Option<(usize, usize)> {
+    pub(crate) fn position(&self, rank: usize) -> Option<(usize, usize)> {
         if !(self.start..self.end()).contains(&rank) {
             return None;
         }
@@ -42,13 +42,13 @@ impl Side {
     }
 
     /// The inverse of [`position`](Self::position).
-    pub(super) fn rank_of(&self, shard: usize, replica: usize) -> usize {
+    pub(crate) fn rank_of(&self, shard: usize, replica: usize) -> usize {
         let index = if self.shard_axis == 0 { [shard, replica] } else { [replica, shard] };
         self.start + index[0] * self.dims[1] + index[1]
     }
 
     /// The global extent of an axis; `None` when it overflows.
-    pub(super) fn global_extent(&self, dim: usize) -> Option<usize> {
+    pub(crate) fn global_extent(&self, dim: usize) -> Option<usize> {
         let shards = if dim == self.shard_dim { self.shards() } else { 1 };
         self.shape[dim].checked_mul(shards)
     }
@@ -56,42 +56,42 @@ impl Side {
 
 /// What is the same on every rank of one reshard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Layout {
-    pub(super) src: Side,
-    pub(super) dst: Side,
+pub(crate) struct Layout {
+    pub(crate) src: Side,
+    pub(crate) dst: Side,
     /// The tensor's rank.
-    pub(super) ndims: usize,
-    pub(super) dtype: DataType,
+    pub(crate) ndims: usize,
+    pub(crate) dtype: DataType,
 }
 
 /// A side's tile on this rank, whether or not the rank is in the mesh.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Buffers {
-    pub(super) src: *mut u8,
-    pub(super) dst: *mut u8,
+pub(crate) struct Buffers {
+    pub(crate) src: *mut u8,
+    pub(crate) dst: *mut u8,
 }
 
 /// One reshard as one rank sees it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Transfer {
-    pub(super) layout: Layout,
-    pub(super) buffers: Buffers,
+pub(crate) struct Transfer {
+    pub(crate) layout: Layout,
+    pub(crate) buffers: Buffers,
 }
 
 impl Layout {
     /// The extents of a side's tile.
-    pub(super) fn shape<'a>(&self, side: &'a Side) -> &'a [usize] {
+    pub(crate) fn shape<'a>(&self, side: &'a Side) -> &'a [usize] {
         &side.shape[..self.ndims]
     }
 
     /// Bytes of one tile of a side; 0 when that overflows, which the checks refuse first.
-    pub(super) fn bytes(&self, side: &Side) -> usize {
+    pub(crate) fn bytes(&self, side: &Side) -> usize {
         let mut extents = self.shape(side).iter();
         extents.try_fold(self.dtype.size(), |bytes, &extent| bytes.checked_mul(extent)).unwrap_or(0)
     }
 
     /// Whether no element moves.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.shape(&self.src).contains(&0)
     }
 }

@@ -3,12 +3,11 @@
 //! The model is one domain of all ranks. Where the vendor's library then needs a network with
 //! device-side control (reversed meshes, fused groups, DIRECT and PIPE), it has one here.
 
-use super::balance::{Balance, most_fed};
 use super::bounds;
-use super::environment::{CopyAlgorithm, Environment, SMALLEST_REQUEST};
-use super::fault::{Rule, require};
-use super::pieces::{sources_of, targets_of};
-use super::transfer::{Layout, Side};
+use crate::m2n::descriptor::{Layout, Side};
+use crate::m2n::environment::{CopyAlgorithm, Environment, LoadBalance, SMALLEST_REQUEST};
+use crate::m2n::fault::{BrokenRule, require};
+use crate::m2n::plan::{most_fed, sources_of, targets_of};
 
 const MOST_TARGETS: usize = 64;
 const MOST_SOURCES: usize = 16;
@@ -22,30 +21,34 @@ const DIRECT_SOURCES: usize = 32;
 const DIRECT_TARGETS: usize = 64;
 
 /// Bytes that PACK stages for tiles of so many bytes in all.
-pub(super) fn staged_bytes(src: u64, dst: u64) -> u64 {
+pub(crate) fn staged_bytes(src: u64, dst: u64) -> u64 {
     src.max(dst).max(SMALLEST_REQUEST)
 }
 
 /// PACK's staging buffer for a request (M2N 2.3 #4).
-pub(super) fn staging(api: &str, environment: &Environment, request: u64) -> Result<(), Rule> {
+pub(crate) fn staging(
+    api: &str,
+    environment: &Environment,
+    request: u64,
+) -> Result<(), BrokenRule> {
     let buckets = &environment.buckets;
     require(buckets.holding(request).is_some(), || {
         let profile = if buckets.implicit { "implicit default" } else { "largest configured" };
         let expected = format!("at most {} bytes ({profile})", buckets.largest());
         let found = format!("a request of {request} bytes");
         let rule = "a tile fits the largest staging buffer";
-        Rule::broken(api, "NCCL_RESHARD_PACK_BUFFSIZES", rule, expected, found)
+        BrokenRule::new(api, "NCCL_RESHARD_PACK_BUFFSIZES", rule, expected, found)
     })
 }
 
 /// The peers of PACK (M2N 2.3 #6). `alone` is a transfer that is no part of a larger fused bin.
-pub(super) fn pack_peers(
+pub(crate) fn pack_peers(
     api: &str,
     layout: &Layout,
     ranks: usize,
-    mode: Balance,
+    balance: LoadBalance,
     alone: bool,
-) -> Result<(), Rule> {
+) -> Result<(), BrokenRule> {
     let Layout { src, dst, .. } = layout;
     // M2N 3.6. What that path takes is within its limits.
     let direct = alone
@@ -53,10 +56,10 @@ pub(super) fn pack_peers(
         && ranks <= DIRECT_RANKS
         && src.shards() <= DIRECT_SOURCES
         && dst.shards() <= DIRECT_TARGETS;
-    if direct { Ok(()) } else { ring_peers(api, layout, mode) }
+    if direct { Ok(()) } else { ring_peers(api, layout, balance) }
 }
 
-fn ring_peers(api: &str, layout: &Layout, mode: Balance) -> Result<(), Rule> {
+fn ring_peers(api: &str, layout: &Layout, balance: LoadBalance) -> Result<(), BrokenRule> {
     let Layout { src, dst, .. } = layout;
     for shard in 0..dst.shards() {
         let sources = sources_of(layout, shard);
@@ -72,24 +75,24 @@ fn ring_peers(api: &str, layout: &Layout, mode: Balance) -> Result<(), Rule> {
             peers(api, &place, MOST_TARGETS, format_args!("targets={targets}"))
         })?;
     }
-    let replicas = most_fed(mode, src, dst);
+    let replicas = most_fed(balance, src, dst);
     require(replicas <= MOST_REPLICAS, || {
         peers(api, "destination replicas", MOST_REPLICAS, format_args!("fan-out {replicas}"))
     })
 }
 
-fn peers(api: &str, place: &str, most: usize, found: std::fmt::Arguments<'_>) -> Rule {
+fn peers(api: &str, place: &str, most: usize, found: std::fmt::Arguments<'_>) -> BrokenRule {
     let rule = "a transfer has no more peers than its plan has room for";
-    Rule::broken(api, place, rule, format_args!("at most {most}"), found)
+    BrokenRule::new(api, place, rule, format_args!("at most {most}"), found)
 }
 
 /// DIRECT and PIPE (M2N 2.4 #5 to #10).
-pub(super) fn staged_transport(
+pub(crate) fn staged_transport(
     api: &str,
     algorithm: CopyAlgorithm,
     layout: &Layout,
-    mode: Balance,
-) -> Result<(), Rule> {
+    balance: LoadBalance,
+) -> Result<(), BrokenRule> {
     if algorithm == CopyAlgorithm::Pipe {
         bounds::strictly_disjoint(layout)?;
     }
@@ -99,12 +102,12 @@ pub(super) fn staged_transport(
                 let argument = format!("{name}->localShape");
                 let found = format!("localShape[{dim}]=0");
                 let rule = "this copy algorithm moves no empty tensors";
-                Rule::broken(api, argument, rule, "positive extents", found)
+                BrokenRule::new(api, argument, rule, "positive extents", found)
             })?;
         }
     }
     bounds::same_tensor(api, layout)?;
-    let fed = most_fed(mode, &layout.src, &layout.dst);
+    let fed = most_fed(balance, &layout.src, &layout.dst);
     for rank in layout.src.start.min(layout.dst.start)..layout.src.end().max(layout.dst.end()) {
         let of = |side: &Side| side.position(rank).map(|(shard, _)| shard);
         let place = format!("rank {rank}");

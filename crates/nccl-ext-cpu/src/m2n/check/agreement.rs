@@ -1,12 +1,12 @@
 //! Whether all ranks were asked for the same transfers. The vendor's library does not look
 //! (M2N 2.7, 4.3).
 
-use super::exchange::{Published, Stop};
-use super::fault::Rule;
-use super::transfer::{Layout, Side};
+use crate::m2n::descriptor::{Layout, Side};
+use crate::m2n::fault::BrokenRule;
+use crate::m2n::published::{EntryFailure, Published};
 
 /// Compares every rank with the first, so that all ranks name the same difference.
-pub(super) fn check(peers: &[&Published]) -> Result<(), Stop<Rule>> {
+pub(crate) fn check(peers: &[&Published]) -> Result<(), EntryFailure<BrokenRule>> {
     let Some((first, others)) = peers.split_first() else { return Ok(()) };
     for (rank, other) in (1..).zip(others) {
         if first.entries.len() != other.entries.len() {
@@ -19,8 +19,8 @@ pub(super) fn check(peers: &[&Published]) -> Result<(), Stop<Rule>> {
             if let Some((what, a, b)) = difference(a, b) {
                 return Err(differ(mine.index, rank, &what, a, b));
             }
-            if mine.mode != theirs.mode {
-                let (a, b) = (format!("{:?}", mine.mode), format!("{:?}", theirs.mode));
+            if mine.balance != theirs.balance {
+                let (a, b) = (format!("{:?}", mine.balance), format!("{:?}", theirs.balance));
                 return Err(differ(mine.index, rank, "replica mapping", a, b));
             }
         }
@@ -34,10 +34,13 @@ fn differ(
     what: &str,
     first: impl std::fmt::Display,
     found: impl std::fmt::Display,
-) -> Stop<Rule> {
+) -> EntryFailure<BrokenRule> {
     let rule = "every rank asks for the same transfers in the same order";
     let (expected, found) = (format!("{first} as on rank 0"), format!("{found} on rank {rank}"));
-    Stop { index, why: Rule::broken("reshard", what, rule, expected, found).unchecked_there() }
+    EntryFailure {
+        index,
+        why: BrokenRule::new("reshard", what, rule, expected, found).unchecked_by_the_vendor(),
+    }
 }
 
 fn difference(a: &Layout, b: &Layout) -> Option<(String, String, String)> {

@@ -6,7 +6,7 @@ use super::pieces::Piece;
 ///
 /// # Safety
 /// The tiles hold what the piece names. They may overlap only where the piece is one run.
-pub(super) unsafe fn copy(piece: &Piece, src: *const u8, dst: *mut u8) {
+pub(crate) unsafe fn copy(piece: &Piece, src: *const u8, dst: *mut u8) {
     // SAFETY: the offsets are within the tiles by this function's contract.
     let (src, dst) = unsafe { (src.add(piece.src_offset), dst.add(piece.dst_offset)) };
     if piece.counts == [1, 1] {

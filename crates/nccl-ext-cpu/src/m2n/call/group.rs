@@ -5,14 +5,14 @@ use std::cell::RefCell;
 use nccl_ext_core::raw::{cudaStream_t, ncclResult_t};
 use nccl_m2n_sys::{NCCL_M2N_API_VERSION, ncclDistTensor_t, ncclMesh_t};
 
-use super::environment::CopyAlgorithm;
-use super::exchange::Stop;
-use super::fault::{Fault, Rule, require};
 use super::fused::{self, Fused};
-use super::raw::Header;
 use super::runtime;
 use super::single::{self, Request};
 use crate::entry::Scope;
+use crate::m2n::descriptor::Header;
+use crate::m2n::environment::CopyAlgorithm;
+use crate::m2n::fault::{BrokenRule, Fault, require};
+use crate::m2n::published::EntryFailure;
 
 /// A bucket with more entries goes one by one.
 const MOST_FUSED: usize = 4096;
@@ -24,7 +24,7 @@ const LEGACY_STREAM: usize = 1;
 struct Group {
     depth: usize,
     /// The first refusal while recording: it is what every later call of the group returns.
-    latched: Option<Rule>,
+    latched: Option<BrokenRule>,
     entries: Vec<Recorded>,
 }
 
@@ -39,11 +39,11 @@ thread_local! {
 }
 
 /// Whether calls of this thread are recorded.
-pub(super) fn is_active() -> bool {
+pub(crate) fn is_active() -> bool {
     GROUP.with_borrow(Option::is_some)
 }
 
-pub(super) fn start() {
+pub(crate) fn start() {
     GROUP.with_borrow_mut(|group| {
         let group = group.get_or_insert_default();
         group.depth = group.depth.saturating_add(1);
@@ -51,12 +51,12 @@ pub(super) fn start() {
 }
 
 /// Discards every level.
-pub(super) fn abort() {
+pub(crate) fn abort() {
     GROUP.take();
 }
 
 /// Records a request in the active group.
-pub(super) fn record(request: Request, stream: cudaStream_t) -> Result<(), Rule> {
+pub(crate) fn record(request: Request, stream: cudaStream_t) -> Result<(), BrokenRule> {
     GROUP.with_borrow_mut(|group| {
         let Some(group) = group else { return Ok(()) };
         if group.latched.is_none() {
@@ -72,7 +72,7 @@ pub(super) fn record(request: Request, stream: cudaStream_t) -> Result<(), Rule>
 }
 
 /// What must hold for a descriptor to be copied. Everything else is looked at when the group ends.
-fn check_headers(request: &Request) -> Result<(), Rule> {
+fn check_headers(request: &Request) -> Result<(), BrokenRule> {
     let sides = [("source", &request.src), ("destination", &request.dst)];
     for (side, tensor) in sides {
         let Some(tensor) = tensor else { continue };
@@ -84,16 +84,16 @@ fn check_headers(request: &Request) -> Result<(), Rule> {
     Ok(())
 }
 
-fn check_header<T>(side: &str, what: &str, header: Header) -> Result<(), Rule> {
+fn check_header<T>(side: &str, what: &str, header: Header) -> Result<(), BrokenRule> {
     let Header { size, version } = header;
     let (needed, argument) = (size_of::<T>(), format!("{side} {what} descriptor"));
     require(size >= needed, || {
         let rule = "the descriptor has the size of this library's";
-        Rule::broken("ncclM2n group", &argument, rule, needed, format_args!("size {size}"))
+        BrokenRule::new("ncclM2n group", &argument, rule, needed, format_args!("size {size}"))
     })?;
     require(version == NCCL_M2N_API_VERSION, || {
         let rule = "the ABI version is this library's";
-        Rule::broken("ncclM2n group", &argument, rule, NCCL_M2N_API_VERSION, version)
+        BrokenRule::new("ncclM2n group", &argument, rule, NCCL_M2N_API_VERSION, version)
     })
 }
 
@@ -101,9 +101,9 @@ fn check_header<T>(side: &str, what: &str, header: Header) -> Result<(), Rule> {
 ///
 /// # Safety
 /// The C contract of `ncclReshard` for each recorded request.
-pub(super) unsafe fn end(scope: &Scope) -> Result<(), Fault> {
+pub(crate) unsafe fn end(scope: &Scope) -> Result<(), Fault> {
     let group = GROUP.with_borrow_mut(|slot| match slot {
-        None => Err(Rule::broken(
+        None => Err(BrokenRule::new(
             "ncclM2nGroupEnd",
             "group",
             "an end closes a group of the same thread",
@@ -125,7 +125,7 @@ pub(super) unsafe fn end(scope: &Scope) -> Result<(), Fault> {
     for bucket in buckets(entries) {
         // SAFETY: this function's contract.
         let result = unsafe { run(scope, &bucket) };
-        result.map_err(|Stop { index, why }| why.of_entry(index, count))?;
+        result.map_err(|EntryFailure { index, why }| why.of_entry(index, count))?;
     }
     Ok(())
 }
@@ -145,7 +145,7 @@ fn buckets(entries: Vec<Recorded>) -> Vec<Vec<(usize, Request)>> {
 
 /// # Safety
 /// As [`end`].
-unsafe fn run(scope: &Scope, bucket: &[(usize, Request)]) -> Result<(), Stop<Fault>> {
+unsafe fn run(scope: &Scope, bucket: &[(usize, Request)]) -> Result<(), EntryFailure<Fault>> {
     let whole = bucket.iter().all(|(_, request)| request.src.is_some() && request.dst.is_some());
     let fusible = whole
         && (2..=MOST_FUSED).contains(&bucket.len())
@@ -159,7 +159,7 @@ unsafe fn run(scope: &Scope, bucket: &[(usize, Request)]) -> Result<(), Stop<Fau
     }
     for &(index, ref request) in bucket {
         // SAFETY: this function's contract.
-        unsafe { single::reshard(scope, request) }.map_err(Stop::at(index))?;
+        unsafe { single::reshard(scope, request) }.map_err(EntryFailure::at(index))?;
     }
     Ok(())
 }

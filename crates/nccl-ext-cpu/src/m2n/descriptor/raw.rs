@@ -7,14 +7,14 @@ use nccl_m2n_sys::{
     NCCL_RESHARD_MAX_MESH_DIMS, NCCL_RESHARD_MAX_TENSOR_DIMS, ncclDistTensor_t, ncclMesh_t,
 };
 
-pub(super) const MESH_DIMS: usize = NCCL_RESHARD_MAX_MESH_DIMS as usize;
-pub(super) const TENSOR_DIMS: usize = NCCL_RESHARD_MAX_TENSOR_DIMS as usize;
+pub(crate) const MESH_DIMS: usize = NCCL_RESHARD_MAX_MESH_DIMS as usize;
+pub(crate) const TENSOR_DIMS: usize = NCCL_RESHARD_MAX_TENSOR_DIMS as usize;
 
 /// How a versioned structure starts.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Header {
-    pub(super) size: usize,
-    pub(super) version: c_uint,
+pub(crate) struct Header {
+    pub(crate) size: usize,
+    pub(crate) version: c_uint,
 }
 
 impl Header {
@@ -29,23 +29,23 @@ impl Header {
 /// What lies beyond a bad header, and arrays whose length is out of range, are not read: the
 /// checks refuse them before they look at the copy.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RawTensor {
-    pub(super) header: Header,
-    pub(super) data: *mut u8,
-    pub(super) ndims: c_int,
-    pub(super) shape: Option<[usize; TENSOR_DIMS]>,
-    pub(super) dtype: ncclDataType_t,
-    pub(super) mesh: Option<RawMesh>,
-    pub(super) placements: Option<[c_int; MESH_DIMS]>,
+pub(crate) struct RawTensor {
+    pub(crate) header: Header,
+    pub(crate) data: *mut u8,
+    pub(crate) ndims: c_int,
+    pub(crate) shape: Option<[usize; TENSOR_DIMS]>,
+    pub(crate) dtype: ncclDataType_t,
+    pub(crate) mesh: Option<RawMesh>,
+    pub(crate) placements: Option<[c_int; MESH_DIMS]>,
 }
 
 /// A copy of an `ncclMesh_t`, likewise.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct RawMesh {
-    pub(super) header: Header,
-    pub(super) ndims: c_int,
-    pub(super) dims: Option<[c_int; MESH_DIMS]>,
-    pub(super) start: c_int,
+pub(crate) struct RawMesh {
+    pub(crate) header: Header,
+    pub(crate) ndims: c_int,
+    pub(crate) dims: Option<[c_int; MESH_DIMS]>,
+    pub(crate) start: c_int,
 }
 
 /// The first `count` elements of an array, if there is one and `count` is in range.
@@ -69,7 +69,7 @@ impl RawTensor {
     ///
     /// # Safety
     /// `tensor` is NULL or a descriptor as the C API describes it.
-    pub(super) unsafe fn read(tensor: *const ncclDistTensor_t) -> Option<Self> {
+    pub(crate) unsafe fn read(tensor: *const ncclDistTensor_t) -> Option<Self> {
         if tensor.is_null() {
             return None;
         }

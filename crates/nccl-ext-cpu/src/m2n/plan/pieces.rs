@@ -1,17 +1,16 @@
 //! Which bytes go from one source shard to one destination shard (M2N 3.2).
 
-use super::raw::TENSOR_DIMS;
-use super::transfer::{Layout, Side};
+use crate::m2n::descriptor::{Layout, Side, TENSOR_DIMS};
 
 /// Two nested loops around a contiguous run. Offsets, strides and the run are in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Piece {
-    pub(super) src_offset: usize,
-    pub(super) dst_offset: usize,
-    pub(super) counts: [usize; TENSOR_DIMS - 1],
-    pub(super) src_strides: [usize; TENSOR_DIMS - 1],
-    pub(super) dst_strides: [usize; TENSOR_DIMS - 1],
-    pub(super) run: usize,
+pub(crate) struct Piece {
+    pub(crate) src_offset: usize,
+    pub(crate) dst_offset: usize,
+    pub(crate) counts: [usize; TENSOR_DIMS - 1],
+    pub(crate) src_strides: [usize; TENSOR_DIMS - 1],
+    pub(crate) dst_strides: [usize; TENSOR_DIMS - 1],
+    pub(crate) run: usize,
 }
 
 /// A side as a tensor of three axes, the first of which may be of length 1, whose last axis counts
@@ -43,7 +42,7 @@ impl Box3 {
 ///
 /// A run goes on over an axis as long as both tiles are covered entirely there, so tiles that
 /// differ only in their outermost axis move in one piece.
-pub(super) fn piece(layout: &Layout, from: usize, to: usize) -> Option<Piece> {
+pub(crate) fn piece(layout: &Layout, from: usize, to: usize) -> Option<Piece> {
     let src = Box3::new(layout, &layout.src, from);
     let dst = Box3::new(layout, &layout.dst, to);
     let mut low = [0; TENSOR_DIMS];
@@ -78,12 +77,12 @@ pub(super) fn piece(layout: &Layout, from: usize, to: usize) -> Option<Piece> {
 }
 
 /// How many destination shards have bytes in common with a source shard.
-pub(super) fn targets_of(layout: &Layout, from: usize) -> usize {
+pub(crate) fn targets_of(layout: &Layout, from: usize) -> usize {
     common(layout, &layout.src, from, &layout.dst)
 }
 
 /// How many source shards have bytes in common with a destination shard.
-pub(super) fn sources_of(layout: &Layout, to: usize) -> usize {
+pub(crate) fn sources_of(layout: &Layout, to: usize) -> usize {
     common(layout, &layout.dst, to, &layout.src)
 }
 

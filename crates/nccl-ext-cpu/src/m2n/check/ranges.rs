@@ -4,8 +4,8 @@
 //! Between ranks it has nothing to refuse, for their memory is apart; threads share theirs, and a
 //! tile that one of them writes while another uses it would be a data race.
 
-use super::exchange::{Entry, Published, Stop};
-use super::fault::Rule;
+use crate::m2n::fault::BrokenRule;
+use crate::m2n::published::{Entry, EntryFailure, Published};
 
 /// The bytes of a tile.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,7 @@ fn range(data: *const u8, bytes: usize, index: usize, written: bool) -> Option<R
 
 /// The entries of one rank (M2N 2.6 #9): no two of them share a byte, not even to read it, and
 /// the buffers of an inactive side count as well.
-pub(super) fn check_entries(api: &str, entries: &[Entry]) -> Result<(), Stop<Rule>> {
+pub(crate) fn check_entries(api: &str, entries: &[Entry]) -> Result<(), EntryFailure<BrokenRule>> {
     let mut ranges = Vec::with_capacity(2 * entries.len());
     for &Entry { index, transfer, .. } in entries {
         let layout = &transfer.layout;
@@ -38,8 +38,8 @@ pub(super) fn check_entries(api: &str, entries: &[Entry]) -> Result<(), Stop<Rul
             if data.addr().checked_add(bytes).is_none() {
                 let rule = "a buffer ends within the address space";
                 let found = format!("{bytes} bytes at {data:p}");
-                let why = Rule::broken(api, "dataPtr", rule, "a buffer in memory", found);
-                return Err(Stop { index, why });
+                let why = BrokenRule::new(api, "dataPtr", rule, "a buffer in memory", found);
+                return Err(EntryFailure { index, why });
             }
             ranges.extend(range(data, bytes, index, true));
         }
@@ -48,12 +48,12 @@ pub(super) fn check_entries(api: &str, entries: &[Entry]) -> Result<(), Stop<Rul
     let Some((i, j)) = first_overlap(&mut ranges, |a, b| a.index == b.index) else { return Ok(()) };
     let (i, j) = (i.index.min(j.index), i.index.max(j.index));
     let rule = format!("entries {i} and {j} use the same memory: overlapping buffers");
-    let why = Rule::broken(api, "dataPtr", &rule, "buffers of their own", "common bytes");
-    Err(Stop { index: j, why })
+    let why = BrokenRule::new(api, "dataPtr", &rule, "buffers of their own", "common bytes");
+    Err(EntryFailure { index: j, why })
 }
 
 /// The tiles of all ranks: what one writes, no other uses.
-pub(super) fn check(peers: &[&Published]) -> Result<(), Stop<Rule>> {
+pub(crate) fn check(peers: &[&Published]) -> Result<(), EntryFailure<BrokenRule>> {
     // The lone rank of its communicator is on both sides and may copy in place (M2N 2.5).
     if peers.len() == 1 {
         return Ok(());
@@ -75,8 +75,8 @@ pub(super) fn check(peers: &[&Published]) -> Result<(), Stop<Rule>> {
     let both_read = |a: &Range, b: &Range| !a.written && !b.written;
     let Some((a, b)) = first_overlap(&mut ranges, both_read) else { return Ok(()) };
     let rule = "a destination tile is no part of another rank's tile";
-    let why = Rule::broken("reshard", "dataPtr", rule, "memory of its own", "common bytes");
-    Err(Stop { index: a.index.max(b.index), why: why.unchecked_there() })
+    let why = BrokenRule::new("reshard", "dataPtr", rule, "memory of its own", "common bytes");
+    Err(EntryFailure { index: a.index.max(b.index), why: why.unchecked_by_the_vendor() })
 }
 
 /// Two ranges that overlap and may not, by ascending address.
