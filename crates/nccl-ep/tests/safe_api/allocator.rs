@@ -7,12 +7,13 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use nccl_ep::{DeviceAllocator, Error, Group, HandleConfig, Layout, TopK};
+use nccl_ext_core::raw::ncclResult_t;
 
 use crate::support::*;
 
 /// Counts what it gave and got back; refuses or panics when told to.
 #[derive(Default)]
-struct Counting {
+struct RecordingAllocator {
     live: Mutex<HashMap<usize, usize>>,
     given: Mutex<Vec<usize>>,
     refuse: bool,
@@ -24,7 +25,7 @@ fn memory(bytes: usize) -> Memory {
 }
 
 // SAFETY: memory of the host's, which is the CPU backend's device, of size and alignment asked for.
-unsafe impl DeviceAllocator for Counting {
+unsafe impl DeviceAllocator for RecordingAllocator {
     fn allocate(&self, bytes: usize) -> Option<NonNull<c_void>> {
         assert!(!self.panic, "the allocator breaks");
         if self.refuse {
@@ -48,13 +49,13 @@ unsafe impl DeviceAllocator for Counting {
 #[test]
 fn everything_given_comes_back() {
     on_ranks(2, |comm| {
-        let allocator = Arc::new(Counting::default());
+        let allocator = Arc::new(RecordingAllocator::default());
         let group = Group::create_with_allocator(&comm, &low_latency(), allocator.clone())?;
         assert_eq!(*allocator.given.lock().unwrap(), [32 << 20]);
         group.destroy()?;
         assert!(allocator.live.lock().unwrap().is_empty());
 
-        let allocator = Arc::new(Counting::default());
+        let allocator = Arc::new(RecordingAllocator::default());
         let group = Group::create_with_allocator(&comm, &high_throughput(), allocator.clone())?;
         // The routing bitmap: 2 ranks x 4 tokens x 1 byte for 4 experts.
         assert_eq!(*allocator.given.lock().unwrap(), [32 << 20, 32, 8]);
@@ -71,28 +72,25 @@ fn everything_given_comes_back() {
 
 /// Case E15: a refusal or a panic is an error on the rank, and does not unwind through C.
 #[test]
-fn e15_an_allocator_that_refuses_or_panics() {
+fn an_allocator_that_refuses_or_panics_is_an_error() {
     for panic in [false, true] {
-        let results = outcomes(2, |comm| {
-            let allocator = Counting { refuse: !panic, panic, ..Counting::default() };
+        let errors = errors(2, |comm| {
+            let allocator =
+                RecordingAllocator { refuse: !panic, panic, ..RecordingAllocator::default() };
             Group::create_with_allocator(&comm, &low_latency(), Arc::new(allocator)).map(drop)
         });
-        for result in results {
-            let text = match result {
-                Err(nccl_ext_cpu::RankFailure::Error(error)) => error.to_string(),
-                other => panic!("{other:?}"),
-            };
-            assert!(text.contains("alloc_fn"), "{text}");
+        for error in errors {
+            assert!(error.to_string().contains("alloc_fn"), "panic {panic}: {error}");
         }
     }
 }
 
 /// Case E15 at handle creation, where the group lives on.
 #[test]
-fn e15_handle_memory_that_cannot_be_had() {
+fn handle_memory_that_cannot_be_had_is_an_error() {
     #[derive(Default)]
-    struct Small(Counting);
-    // SAFETY: as `Counting`.
+    struct Small(RecordingAllocator);
+    // SAFETY: as `RecordingAllocator`.
     unsafe impl DeviceAllocator for Small {
         fn allocate(&self, bytes: usize) -> Option<NonNull<c_void>> {
             let handle = self.0.given.lock().unwrap().len() == 3;
@@ -109,7 +107,10 @@ fn e15_handle_memory_that_cannot_be_had() {
         let group = Group::create_with_allocator(&comm, &high_throughput(), allocator.clone())?;
         let made = group.init_handle(Layout::Flat, &HandleConfig::new(), TopK::N(2), None);
         let error = made.map(drop).unwrap_err();
-        assert!(matches!(error, Error::Native { .. }), "{error:?}");
+        let Error::Native { call: "ncclEpInitHandle", code, .. } = &error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(*code, ncclResult_t::ncclInvalidUsage, "{error}");
         group.destroy()?;
         assert!(allocator.0.live.lock().unwrap().is_empty());
         Ok(())

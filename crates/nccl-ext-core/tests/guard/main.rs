@@ -16,7 +16,7 @@ type Case = (&'static str, fn(&Stub));
 
 fn main() {
     let arguments = Arguments::from_args();
-    let mut trials = vec![Trial::test("kind", || {
+    let mut trials = vec![Trial::test("the_kind_is_the_one_that_was_built", || {
         let here =
             cfg!(target_os = "linux") && cfg!(any(target_arch = "x86_64", target_arch = "aarch64"));
         let kind = if cfg!(feature = "guard-cc") { "c++" } else { "assembly" };

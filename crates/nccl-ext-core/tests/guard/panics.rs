@@ -12,13 +12,14 @@ use crate::{Case, text};
 
 pub(crate) const TRIALS: &[Case] = &[
     ("a_panic_passes_through", passes_through),
-    ("a_guard_during_a_panic", during_a_panic),
-    ("an_exception_through_a_callback", through_a_callback),
-    ("a_thread_that_ends_itself", ended_thread),
+    ("a_guard_works_during_a_panic", during_a_panic),
+    ("an_exception_drops_what_a_callback_owns", through_a_callback),
+    ("a_thread_that_ends_itself_passes_the_guard", ended_thread),
 ];
 
 /// In C++ such an exception passes, as a panic does.
-pub(crate) const ASSEMBLY_ONLY: &[Case] = &[("an_exception_of_another_language", another_language)];
+pub(crate) const ASSEMBLY_ONLY: &[Case] =
+    &[("an_exception_of_another_language_is_named", another_language)];
 
 unsafe extern "C-unwind" fn panics(_: *mut c_void) -> i32 {
     resume_unwind(Box::new(String::from("payload")))

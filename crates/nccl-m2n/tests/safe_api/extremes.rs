@@ -109,7 +109,9 @@ fn without_caches_no_address_is_remembered_of_a_runtime_given_up() {
                 };
                 outer.group(within).unwrap();
                 // The same address, as a later communicator's may be.
+                let own = [2_u8; 4];
                 reshard(&outer, &comm, (&own, only), (&mut room, other)).unwrap();
+                assert_eq!(room, [[0; 4], [2; 4]][rank]);
                 outer.finalize().unwrap();
             });
         }

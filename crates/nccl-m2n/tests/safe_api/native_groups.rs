@@ -39,7 +39,7 @@ fn errors_and_panics_abort_the_native_group() {
             panic!("as a user may");
         })
     }));
-    assert!(panicked.is_err());
+    assert_eq!(panicked.unwrap_err().downcast_ref::<&str>(), Some(&"as a user may"));
     assert_eq!(stub::take_calls(), ["ncclM2nGroupStart", "ncclReshard", "ncclM2nGroupAbort"]);
     assert!(comm.is_marked_for_abort());
     // The thread is free again.
