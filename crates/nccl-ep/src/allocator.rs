@@ -10,8 +10,8 @@ use nccl_ext_core::raw::cudaError_t;
 
 /// Gives the library its workspaces and handle memory, in place of `cudaMalloc`.
 ///
-/// A group keeps its allocator as long as it lives. A panic in it ends at the boundary to the
-/// library and counts as a refusal.
+/// A group keeps its allocator as long as it lives. A panic in the allocator does not pass through
+/// the library: it counts as a refusal.
 ///
 /// # Safety
 /// [`allocate`](Self::allocate) gives memory of the communicator's device of at least the asked
@@ -22,8 +22,8 @@ pub unsafe trait DeviceAllocator: Send + Sync + 'static {
     #[doc(alias = "ncclEpAllocFn_t")]
     fn allocate(&self, bytes: usize) -> Option<NonNull<c_void>>;
 
-    /// Takes memory back. Work that uses it may still be on its way on a stream: free in stream
-    /// order, or after a synchronisation, as `cudaFree` does.
+    /// Takes memory back. Enqueued work may still use it: free in stream order, or after a
+    /// synchronization, as `cudaFree` does.
     ///
     /// # Safety
     /// `memory` came from [`allocate`](Self::allocate) and is given back once.
@@ -32,9 +32,9 @@ pub unsafe trait DeviceAllocator: Send + Sync + 'static {
 }
 
 /// An allocator at an address that stays, as the library's context.
-pub(crate) struct Hooks(Box<Arc<dyn DeviceAllocator>>);
+pub(crate) struct PinnedAllocator(Box<Arc<dyn DeviceAllocator>>);
 
-impl Hooks {
+impl PinnedAllocator {
     pub(crate) fn new(allocator: Arc<dyn DeviceAllocator>) -> Self {
         Self(Box::new(allocator))
     }
@@ -51,7 +51,7 @@ impl Hooks {
 }
 
 /// # Safety
-/// `context` is what [`Hooks::to_raw`] gave, of hooks that live; `out` may be written.
+/// `context` is what [`PinnedAllocator::to_raw`] gave, of hooks that live; `out` may be written.
 unsafe extern "C" fn allocate(
     out: *mut *mut c_void,
     bytes: usize,

@@ -21,7 +21,7 @@ macro_rules! bundle {
         }
 
         impl<$life> $name<$life> {
-            /// With the tokens alone; the setters add the rest.
+            /// With the tokens only; the setters add the rest.
             #[must_use]
             pub fn new(tokens: $tokens_ty) -> Self {
                 Self { tokens, $($field: None,)* }
@@ -38,7 +38,7 @@ macro_rules! bundle {
 }
 
 bundle! {
-    /// What a rank dispatches.
+    /// Tensors that a dispatch reads.
     #[doc(alias = "ncclEpDispatchInputs_t")]
     pub struct DispatchInputs<'a>;
     required {
@@ -49,7 +49,7 @@ bundle! {
         /// `[tokens, top-k]` fp32 routing weights. Required by all layouts but LL expert-major,
         /// which takes them at combine.
         topk_weights: Tensor<'a>,
-        /// `[tokens, scales a token]`, for [`DispatchQuantizationRecipe::Fwd`] alone.
+        /// `[tokens, scales per token]`, only for [`DispatchQuantizationRecipe::Fwd`].
         ///
         /// [`DispatchQuantizationRecipe::Fwd`]: crate::DispatchQuantizationRecipe::Fwd
         scales: Tensor<'a>,
@@ -57,7 +57,8 @@ bundle! {
 }
 
 bundle! {
-    /// What a rank receives. [`Handle::recv_spec`](crate::Handle::recv_spec) gives the shapes.
+    /// Tensors that a dispatch writes. [`Handle::recv_spec`](crate::Handle::recv_spec) gives the
+    /// shapes.
     #[doc(alias = "ncclEpDispatchOutputs_t")]
     pub struct DispatchOutputs<'a>;
     required {
@@ -72,8 +73,9 @@ bundle! {
         /// Received expert ids: LL rank-major `[ranks, max tokens, top-k]` int32, HT flat
         /// `[rows, top-k]` int64. Rows past the count hold no tokens.
         topk_idx: TensorMut<'a>,
-        /// Received scales, row by row as the tokens, for [`DispatchQuantizationRecipe::Fwd`]
-        /// alone: the tokens' shape with scales a token as last extent.
+        /// Received scales, row by row as the tokens, only for
+        /// [`DispatchQuantizationRecipe::Fwd`]: the tokens' shape with scales per token as last
+        /// extent.
         ///
         /// [`DispatchQuantizationRecipe::Fwd`]: crate::DispatchQuantizationRecipe::Fwd
         scales: TensorMut<'a>,
@@ -81,7 +83,7 @@ bundle! {
 }
 
 bundle! {
-    /// What the experts of this rank give back, in the layout of the dispatch.
+    /// Tensors that a combine reads: expert outputs, in the layout of the dispatch.
     #[doc(alias = "ncclEpCombineInputs_t")]
     pub struct CombineInputs<'a>;
     required {
@@ -99,7 +101,7 @@ bundle! {
 }
 
 bundle! {
-    /// Where combined tokens go.
+    /// Tensors that a combine writes.
     #[doc(alias = "ncclEpCombineOutputs_t")]
     pub struct CombineOutputs<'a>;
     required {

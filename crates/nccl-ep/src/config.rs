@@ -18,33 +18,33 @@ binding_struct! {
         /// Experts of the model, over all ranks. A multiple of the number of ranks; rank `r` owns
         /// the `r`-th block.
         pub num_experts: u32 = 0 => num_experts,
-        /// Most tokens a rank dispatches in one step.
+        /// Most tokens per rank in one dispatch.
         pub max_dispatch_tokens_per_rank: u32 = 0 => max_dispatch_tokens_per_rank,
-        /// HT: most rows a rank receives in one step. 0 is eager: outputs are sized by
-        /// `recv_total_counter`.
+        /// HT: most rows per rank that one dispatch receives. 0 is eager: the caller sizes outputs
+        /// by `recv_total_counter`.
         pub max_recv_tokens_per_rank: u32 = 0 => max_recv_tokens_per_rank,
         /// Most bytes of one token row, scales included.
         pub max_token_bytes: u32 = 0 => max_token_bytes,
         /// LL: bytes of the communication buffer. 0 allocates at the first handle and grows.
         pub rdma_buffer_size: u64 = 0 => rdma_buffer_size,
-        /// Queue pairs a rank; 0 is automatic.
+        /// Queue pairs per rank; 0 is automatic.
         pub num_qp_per_rank: u32 = 0 => num_qp_per_rank,
         /// Channels; 0 is automatic. The library does not use it yet.
         pub num_channels: u32 = 0 => num_channels,
         /// Most streaming multiprocessors; 0 is automatic (HT 16, LL all).
         pub max_num_sms: u32 = 0 => max_num_sms,
-        /// LL: keep a mask of active ranks, so that a rank that times out is left out instead of
-        /// trapping the device.
+        /// LL: keep a mask of active ranks. A rank that times out is then masked; without a mask
+        /// the device traps.
         pub enable_mask: bool = false => enable_mask,
         /// LL: nanoseconds until a wait gives up; 0 is the library's default (about 100 s). Rounded
-        /// up to whole milliseconds: the library would truncate, and less than one would be none.
+        /// up to whole milliseconds; the library truncates, so less than 1 ms would disable it.
         pub timeout_ns: u64 = 0,
-        /// Whether rows go straight into windows.
+        /// Whether rows are written straight into registered windows of the peers.
         pub zero_copy: ZeroCopyMode = ZeroCopyMode::Auto => zero_copy,
         /// HT: what happens above the receive budget.
         pub overflow_policy: OverflowPolicy = OverflowPolicy::Auto => overflow_policy,
-        /// Largest top-k of the group's handles; 0 leaves it open. Eager HT expert-major needs it,
-        /// and [`TopK::Auto`](crate::TopK::Auto) means it.
+        /// Largest top-k of the group's handles; 0: no limit. Eager HT expert-major needs it, and
+        /// [`TopK::Auto`](crate::TopK::Auto) stands for it.
         pub num_topk: u32 = 0 => num_topk,
         /// How much is checked before the library is called. Ranks may differ.
         pub validation: Validation = Validation::Host,
@@ -68,7 +68,7 @@ binding_struct! {
     pub struct DispatchConfig => ncclEpDispatchConfig_t {
         /// Direction; backward is HT only.
         pub pass_direction: PassDir = PassDir::Fwd => pass_direction,
-        /// What is done with the numbers of the tokens.
+        /// Whether tokens are quantized.
         pub quantization_recipe: DispatchQuantizationRecipe = DispatchQuantizationRecipe::None
             => quant_recipe,
     }

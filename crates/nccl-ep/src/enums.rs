@@ -58,7 +58,8 @@ c_enum! {
 }
 
 c_enum! {
-    /// How received tokens lie in the output. A handle has one.
+    /// How received tokens lie in the output. A handle has one. (In `nccl-m2n` a `Layout` says how
+    /// a tensor is distributed over ranks.)
     ///
     /// `NCCL_EP_LAYOUT_UNSET` has no counterpart: no call accepts it.
     pub enum Layout => ncclEpLayout_t "ncclEpLayout_t", default ExpertMajor {
@@ -119,13 +120,13 @@ c_enum! {
 }
 
 c_enum! {
-    /// What a dispatch does with the numbers of its tokens.
+    /// Quantization of a dispatch.
     ///
     /// `NCCL_EP_DISP_QUANT_DS_FP8E3M4` has no counterpart yet.
     pub enum DispatchQuantizationRecipe => ncclEpDispQuant_t "ncclEpDispQuant_t", default None {
         /// Moves bf16, fp16 or fp32 rows as they are.
         None = NCCL_EP_DISP_QUANT_NONE "NCCL_EP_DISP_QUANT_NONE", "none";
-        /// Moves rows that the caller has quantised, and their scales beside them.
+        /// Moves rows that the caller has quantized, and their scales beside them.
         Fwd = NCCL_EP_DISP_QUANT_FWD "NCCL_EP_DISP_QUANT_FWD", "forward";
     }
 }
@@ -147,8 +148,8 @@ pub enum Validation {
     /// What the host knows: shapes, types, counts, limits.
     #[default]
     Host,
-    /// Also what lies on the device: routing indices are copied back at each update and looked at,
-    /// and pointers are asked whether they are device memory. It costs a synchronisation an
-    /// update; the library itself corrupts memory for an id that is out of range.
+    /// Also what lies on the device: each update copies the routing indices back and checks them,
+    /// and pointers must be device memory. Costs a synchronization per update. The library itself
+    /// corrupts memory for an id that is out of range.
     Data,
 }

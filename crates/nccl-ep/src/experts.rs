@@ -1,14 +1,17 @@
 //! Which rank owns which expert.
 
-/// An expert of the whole model, `0..num_experts`.
+/// Number of an expert in the whole model, `0..num_experts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GlobalExpert(pub usize);
 
-/// An expert of one rank, `0..local experts`.
+/// Number of an expert on its rank, `0..local experts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LocalExpert(pub usize);
 
-/// Experts in contiguous blocks over ranks: rank `r` owns `r * local ..  (r + 1) * local` (EP 0.3).
+/// Which rank owns which expert: contiguous blocks, rank `r` owns `r * local .. (r + 1) * local`
+/// (EP 0.3).
+///
+/// Not the `Placement` of `nccl-m2n`, which says where a dimension of a tensor lies in a mesh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Placement {
     local: usize,
@@ -16,7 +19,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// `experts` over `ranks`; `None` unless they divide evenly and there are some.
+    /// `experts` over `ranks`; `None` unless both are positive and divide evenly.
     #[must_use]
     pub fn new(experts: usize, ranks: usize) -> Option<Self> {
         let even = experts > 0 && ranks > 0 && experts.is_multiple_of(ranks);

@@ -8,7 +8,7 @@ use crate::environment::Environment;
 pub(crate) const HT_SMS_ALWAYS: u64 = 16;
 pub(crate) const HT_SMS_TWO_RANKS: u64 = 34;
 
-/// What a group is made of: the facts that rules of its creation look at, and its numbers follow from.
+/// What a group is made of: its numbers follow from it, and the rules of its creation look at it.
 pub(crate) struct GroupFacts<'a> {
     pub(crate) config: &'a GroupConfig,
     pub(crate) ranks: u64,

@@ -58,6 +58,32 @@
 //! assert!(results.iter().all(Result::is_ok));
 //! ```
 //!
+//! # Errors
+//!
+//! Every call can fail with these; its docs list the others.
+//!
+//! - [`Error::Native`]: the library returned a code. [`Error::Driver`]: the CUDA driver did.
+//! - [`Error::Exception`]: the library threw a C++ exception. Its state is unknown, so that every
+//!   later call of the group is [`Error::Poisoned`].
+//! - [`Error::Diverged`]: an earlier error kept this rank from a collective that its peers are in.
+//!   The group cannot be used any more; the error carries the first one.
+//! - [`Error::PeerFailed`], [`Error::RankGone`], [`Error::Timeout`]: another rank failed, left or did
+//!   not come. Only the CPU backend finds out.
+//!
+//! [`Error::Invalid`] is different: a rule was broken and nothing was called. It carries the name of
+//! its row in [`rules`].
+//!
+//! # Words that `nccl-m2n` uses too
+//!
+//! | Word | Here | In `nccl-m2n` |
+//! |---|---|---|
+//! | `Placement` | which rank owns which expert | where a dimension of a tensor lies in a mesh |
+//! | `Layout` | how received rows lie in an output | how a tensor is distributed over ranks |
+//! | `Group` | ranks that exchange tokens | reshards that the library fuses |
+//! | `Buffer` | [`Buffer`]: memory of a backend; [`plan::Buffer`]: the size of an allocation | memory of a backend |
+//!
+//! # Names
+//!
 //! Names follow the vendor's Python package in Rust spelling; searching the docs for a C name finds
 //! its counterpart.
 

@@ -2,6 +2,8 @@
 
 use nccl_ext_core::Result;
 
+#[cfg(doc)]
+use crate::Error;
 use crate::enums::ExpertIdKind;
 use crate::experts::{GlobalExpert, LocalExpert, Placement};
 use crate::rules;
@@ -10,7 +12,7 @@ use crate::rules::received::{RULES, ReceivedFacts};
 /// An expert of this rank that a received row is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ReceivedExpert {
-    /// Its place among the row's ids, and so of its weight.
+    /// Index of its id in the row, and of its weight.
     pub choice: usize,
     /// Its number on this rank.
     pub local: LocalExpert,
@@ -18,8 +20,8 @@ pub struct ReceivedExpert {
     pub global: GlobalExpert,
 }
 
-/// The ids that a dispatch received, on the host, as experts: rows beyond the count are not there,
-/// and nobody takes local numbers for global ones.
+/// Typed view of received expert ids on the host: hides rows past the count and keeps local and
+/// global ids apart.
 #[derive(Debug, Clone, Copy)]
 pub struct ReceivedExperts<'a, I> {
     ids: &'a [I],
@@ -31,11 +33,11 @@ pub struct ReceivedExperts<'a, I> {
 }
 
 impl<'a, I: Copy + Into<i64>> ReceivedExperts<'a, I> {
-    /// `ids` is `[at least rows, topk]` as received by `rank` in the numbering `kind`, which the
-    /// dispatch was given; `rows` is what was counted.
+    /// `ids` is `[at least rows, topk]` as received by `rank`. `kind` is the numbering that the
+    /// dispatch was given, `rows` the number of received rows.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) when there are fewer ids than `rows` and `topk` say.
+    /// [`Error::Invalid`] for fewer than `rows * topk` ids.
     pub fn new(
         ids: &'a [I],
         topk: usize,

@@ -12,11 +12,11 @@ use crate::tensor::Shape;
 /// Whether a tensor must be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Presence {
-    /// It must.
+    /// It must be given.
     Required,
-    /// It may.
+    /// It may be given.
     Optional,
-    /// It must not.
+    /// It must not be given.
     Forbidden,
 }
 

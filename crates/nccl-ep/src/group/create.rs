@@ -8,9 +8,11 @@ use nccl_ext_core::binding::BindingStruct;
 use nccl_ext_core::device::sm_count;
 use nccl_ext_core::{Comm, OutOfStep, Result};
 
-use super::{Group, Inner};
+use super::{Group, SharedGroup};
+#[cfg(doc)]
+use crate::Error;
 use crate::agreement;
-use crate::allocator::{DeviceAllocator, Hooks};
+use crate::allocator::{DeviceAllocator, PinnedAllocator};
 use crate::config::{GroupConfig, whole_milliseconds};
 use crate::environment::Environment;
 use crate::geometry::{Geometry, GroupFacts};
@@ -22,36 +24,37 @@ impl Group {
     /// The communicator's device is made current for the call and the caller's restored.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a rule of group creation is broken or ranks disagree,
-    /// [`Error::Unsupported`] when the backend has no libnccl_ep, [`Error::NvccNotFound`],
-    /// [`Error::JitEnvironment`] and [`Error::CudaMajorMismatch`] when the library would not be able
-    /// to compile its kernels ([`nccl_ext_core::jit`]), and what the library reports; in the last
-    /// case what it had already made is leaked, since it cannot be destroyed safely (EP 2.1 #10).
+    /// - [`Error::Invalid`]: a rule of group creation is broken, or ranks disagree.
+    /// - [`Error::Unsupported`]: the backend has no libnccl_ep.
+    /// - [`Error::NvccNotFound`], [`Error::JitEnvironment`], [`Error::CudaMajorMismatch`]: the
+    ///   library could not compile its kernels ([`nccl_ext_core::jit`]).
+    /// - [`Error::Native`], [`Error::Exception`]: the library failed. What it had already made is
+    ///   leaked, since it cannot be destroyed safely (EP 2.1 #10).
+    /// - [`Error::Driver`], and on the CPU backend the errors of other ranks.
     #[doc(alias = "ncclEpCreateGroup")]
     pub fn create(comm: &Comm, config: &GroupConfig) -> Result<Self> {
         Self::create_in(comm, config, Environment::read(), None)
     }
 
-    /// As [`create`](Self::create), with the library's workspaces and handle memory from
-    /// `allocator`.
+    /// Makes a group whose workspaces and handle memory come from `allocator`.
     ///
     /// # Errors
-    /// As [`create`](Self::create). What the allocator refuses is reported by the library: the
-    /// vendor's throws ([`Error::Exception`]).
+    /// The errors of [`create`](Self::create). Memory that the allocator refuses is an error of the
+    /// library: the vendor's throws ([`Error::Exception`]).
     #[doc(alias = "ncclEpAllocConfig_t")]
     pub fn create_with_allocator(
         comm: &Comm,
         config: &GroupConfig,
         allocator: Arc<dyn DeviceAllocator>,
     ) -> Result<Self> {
-        Self::create_in(comm, config, Environment::read(), Some(Hooks::new(allocator)))
+        Self::create_in(comm, config, Environment::read(), Some(PinnedAllocator::new(allocator)))
     }
 
     pub(crate) fn create_in(
         comm: &Comm,
         config: &GroupConfig,
         environment: Environment,
-        allocator: Option<Hooks>,
+        allocator: Option<PinnedAllocator>,
     ) -> Result<Self> {
         let backend = comm.backend();
         let api = backend.extension::<EpApi>()?;
@@ -101,7 +104,7 @@ impl Group {
             "EP group created"
         );
         Ok(Self {
-            inner: Arc::new(Inner {
+            shared: Arc::new(SharedGroup {
                 comm: comm.clone(),
                 api,
                 raw,

@@ -4,20 +4,20 @@ use std::sync::Arc;
 
 use nccl_ext_core::{Error, Refused};
 
-use super::{Group, Inner};
+use super::{Group, SharedGroup};
 
 impl Group {
     /// Ends the group. Every rank calls it: for low latency it is a barrier.
     ///
     /// # Errors
-    /// [`Error::Busy`], with the group, while handles live. [`Error::Diverged`] when this rank is
-    /// out of step; the native group is then leaked. Otherwise what the library reports.
+    /// [`Error::Busy`], with the group, while handles live. The other errors of
+    /// [every call](crate#errors) come without it: the native group is then leaked.
     #[doc(alias = "ncclEpGroupDestroy")]
     pub fn destroy(self) -> Result<(), Refused<Self>> {
-        let mut inner = match Arc::try_unwrap(self.inner) {
-            Ok(inner) => inner,
-            Err(inner) => {
-                let live = Arc::strong_count(&inner) - 1;
+        let mut shared = match Arc::try_unwrap(self.shared) {
+            Ok(shared) => shared,
+            Err(shared) => {
+                let live = Arc::strong_count(&shared) - 1;
                 let error = Error::Busy {
                     what: "the group",
                     reason: format!(
@@ -25,26 +25,28 @@ impl Group {
                          dropping them"
                     ),
                 };
-                return Err(Refused::kept(error, Self { inner }));
+                return Err(Refused::kept(error, Self { shared }));
             }
         };
-        inner.in_step().map_err(Refused::lost)?;
+        shared.in_step().map_err(Refused::lost)?;
         let destroyed = {
-            let scope = inner.comm.activate();
+            let scope = shared.comm.activate();
             let _device = scope.map_err(Refused::lost)?;
-            let _calls = inner.comm.lock();
+            let _calls = shared.comm.lock();
             // SAFETY: the last owner gives up a live group without handles.
-            unsafe { inner.call("ncclEpGroupDestroy", inner.api.ncclEpGroupDestroy, (inner.raw,)) }
+            unsafe {
+                shared.call("ncclEpGroupDestroy", shared.api.ncclEpGroupDestroy, (shared.raw,))
+            }
         };
         match destroyed {
-            Ok(()) => inner.destroyed = true,
+            Ok(()) => shared.destroyed = true,
             Err(error) => return Err(Refused::lost(error)),
         }
         Ok(())
     }
 }
 
-impl Drop for Inner {
+impl Drop for SharedGroup {
     fn drop(&mut self) {
         if self.destroyed {
             return;

@@ -14,13 +14,13 @@ use nccl_ext_core::raw::ncclResult_t;
 use nccl_ext_core::{Comm, Error, OutOfStep, Result, Scope};
 
 pub(crate) use self::round::Round;
-use crate::allocator::Hooks;
+use crate::allocator::PinnedAllocator;
 use crate::enums::{Algorithm, Validation};
 use crate::geometry::Geometry;
 use crate::rules::tensors::{self, TensorFacts};
 
 /// What a group and its handles share.
-pub(crate) struct Inner {
+pub(crate) struct SharedGroup {
     pub(crate) comm: Comm,
     pub(crate) api: &'static EpApi,
     pub(crate) raw: ncclEpGroup_t,
@@ -35,17 +35,17 @@ pub(crate) struct Inner {
     next_handle: AtomicUsize,
     pub(crate) had_handle: AtomicBool,
     /// Its address is the library's.
-    allocator: Option<Hooks>,
+    allocator: Option<PinnedAllocator>,
     destroyed: bool,
 }
 
 // SAFETY: the library's group is not tied to a thread; every native call on it holds the
 // communicator's lock, since the library has none of its own (EP 4.11).
-unsafe impl Send for Inner {}
+unsafe impl Send for SharedGroup {}
 // SAFETY: as above.
-unsafe impl Sync for Inner {}
+unsafe impl Sync for SharedGroup {}
 
-impl Inner {
+impl SharedGroup {
     /// Refuses calls once this rank is out of step.
     pub(crate) fn in_step(&self) -> Result<()> {
         self.out_of_step.check()
@@ -123,26 +123,26 @@ impl Inner {
 /// the native group and marks the communicator for abort.
 #[doc(alias = "ncclEpGroup_t")]
 pub struct Group {
-    pub(crate) inner: Arc<Inner>,
+    pub(crate) shared: Arc<SharedGroup>,
 }
 
 impl Group {
     /// The communicator.
     #[must_use]
     pub fn comm(&self) -> &Comm {
-        &self.inner.comm
+        &self.shared.comm
     }
 
     /// Experts of each rank.
     #[must_use]
     pub fn local_experts(&self) -> usize {
-        self.inner.geometry.local_experts as usize
+        self.shared.geometry.local_experts as usize
     }
 
     /// Which rank owns which expert.
     #[must_use]
     pub fn placement(&self) -> crate::Placement {
-        let geometry = &self.inner.geometry;
+        let geometry = &self.shared.geometry;
         crate::Placement::blocks(geometry.local_experts as usize, geometry.ranks as usize)
     }
 }
@@ -150,10 +150,10 @@ impl Group {
 impl fmt::Debug for Group {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Group")
-            .field("comm", &self.inner.comm)
-            .field("algorithm", &self.inner.geometry.algorithm)
-            .field("experts", &self.inner.geometry.experts)
-            .field("out_of_step", &self.inner.out_of_step)
+            .field("comm", &self.shared.comm)
+            .field("algorithm", &self.shared.geometry.algorithm)
+            .field("experts", &self.shared.geometry.experts)
+            .field("out_of_step", &self.shared.out_of_step)
             .finish_non_exhaustive()
     }
 }

@@ -5,9 +5,9 @@ use std::sync::atomic::Ordering;
 
 use nccl_ext_core::{Error, Result};
 
-use super::Inner;
+use super::SharedGroup;
 
-impl Inner {
+impl SharedGroup {
     /// What a mask clean holds a round as, in place of a handle.
     pub(crate) const CLEAN: usize = usize::MAX;
 
@@ -37,7 +37,7 @@ fn round_is_open() -> Error {
 
 /// An open LL round; closed when dropped.
 pub(crate) struct Round {
-    group: Arc<Inner>,
+    group: Arc<SharedGroup>,
     handle: usize,
 }
 

@@ -7,8 +7,10 @@ use nccl_ep_sys::ncclEpHandle_t;
 use nccl_ext_core::binding::BindingStruct;
 use nccl_ext_core::{Result, Stream};
 
-use super::info::InfoDescriptors;
+use super::layout_info::LayoutInfoDescriptors;
 use super::{Handle, HandleMemory};
+#[cfg(doc)]
+use crate::Error;
 use crate::args::LayoutInfo;
 use crate::config::HandleConfig;
 use crate::enums::{Algorithm, Layout, TopK, Validation};
@@ -26,7 +28,8 @@ impl Group {
     /// For low latency with an automatic buffer size every rank calls it, in the same order.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) when a rule is broken, and what the library reports.
+    /// [`Error::Invalid`] when a rule of handles is broken, such as too little
+    /// memory; and the errors of [every call](crate#errors).
     #[doc(alias = "ncclEpInitHandle")]
     pub fn init_handle(
         &self,
@@ -35,10 +38,10 @@ impl Group {
         topk: TopK,
         memory: Option<HandleMemory>,
     ) -> Result<Handle> {
-        let inner = &self.inner;
-        inner.in_step()?;
+        let shared = &self.shared;
+        shared.in_step()?;
         let made = self.init(layout, config, topk, memory);
-        if inner.grows_with_handles() { inner.collective(made) } else { made }
+        if shared.grows_with_handles() { shared.collective(made) } else { made }
     }
 
     fn init(
@@ -48,8 +51,8 @@ impl Group {
         topk: TopK,
         memory: Option<HandleMemory>,
     ) -> Result<Handle> {
-        let inner = &self.inner;
-        let (mode, topk) = self.checked(layout, config, topk)?;
+        let shared = &self.shared;
+        let (mode, topk) = self.mode_and_topk(layout, config, topk)?;
         let mut memory = memory;
         let view = match &mut memory {
             None => None,
@@ -61,30 +64,30 @@ impl Group {
         let raw_config = config.to_raw();
         let mut descriptor = Descriptor::empty();
         let mut raw = core::ptr::null_mut();
-        let _device = inner.comm.activate()?;
-        let calls = inner.comm.lock();
+        let _device = shared.comm.activate()?;
+        let calls = shared.comm.lock();
         // SAFETY: the group lives, all pointers outlive the call, the memory stays with the handle.
         let made = unsafe {
             let memory = descriptor.bind(view.as_ref()).cast_const();
-            inner.call(
+            shared.call(
                 "ncclEpInitHandle",
-                inner.api.ncclEpInitHandle,
-                (&raw mut raw, inner.raw, layout.into(), &raw const raw_config, topk, memory),
+                shared.api.ncclEpInitHandle,
+                (&raw mut raw, shared.raw, layout.into(), &raw const raw_config, topk, memory),
             )
         };
         drop(calls);
         // Owns what was made also when the call failed late: it can be destroyed (EP 3.2).
         let handle = self.handle(raw, mode, config, topk, memory);
         made?;
-        inner.had_handle.store(true, Ordering::Release);
+        shared.had_handle.store(true, Ordering::Release);
         Ok(handle)
     }
 
     /// Makes a handle and gives it the first step's routing, in one call of every rank.
     ///
     /// # Errors
-    /// As [`init_handle`](Self::init_handle) and [`Handle::update`]; [`Error::Invalid`](crate::Error::Invalid) while the
-    /// stream is being captured into a graph.
+    /// The errors of [`init_handle`](Self::init_handle) and [`Handle::update`], and
+    /// [`Error::Invalid`] while the stream is being captured into a graph.
     #[doc(alias = "ncclEpCreateHandle")]
     pub fn create_handle<'a>(
         &self,
@@ -94,11 +97,11 @@ impl Group {
         layout_info: Option<&mut LayoutInfo<'_>>,
         stream: Stream<'_>,
     ) -> Result<Step<'a, Handle>> {
-        let inner = &self.inner;
-        inner.in_step()?;
+        let shared = &self.shared;
+        shared.in_step()?;
         let made = self.first_step(layout, config, topk_idx, layout_info, stream);
-        let high = inner.geometry.algorithm == Algorithm::HighThroughput;
-        if high || inner.grows_with_handles() { inner.collective(made) } else { made }
+        let high = shared.geometry.algorithm == Algorithm::HighThroughput;
+        if high || shared.grows_with_handles() { shared.collective(made) } else { made }
     }
 
     fn first_step<'a>(
@@ -109,30 +112,30 @@ impl Group {
         layout_info: Option<&mut LayoutInfo<'_>>,
         stream: Stream<'_>,
     ) -> Result<Step<'a, Handle>> {
-        let inner = &self.inner;
+        let shared = &self.shared;
         let width = topk_idx.shape().get(1).copied().unwrap_or(0);
         let topk = u32::try_from(width).unwrap_or(u32::MAX);
-        let (mode, topk) = self.checked(layout, config, TopK::N(topk))?;
+        let (mode, topk) = self.mode_and_topk(layout, config, TopK::N(topk))?;
         let mut handle = self.handle(core::ptr::null_mut(), mode, config, topk, None);
         let tokens = handle.check_update(topk_idx.view(), layout_info.as_deref())?;
         handle.check_ids(topk_idx.view(), stream)?;
-        let facts = StreamFacts { capturing: stream.is_capturing(&inner.comm)? };
+        let facts = StreamFacts { capturing: stream.is_capturing(&shared.comm)? };
         rules::check(stream::CREATE_HANDLE, |broken| broken(&facts))?;
 
         let raw_config = config.to_raw();
         let mut descriptor = Descriptor::empty();
-        let mut info = InfoDescriptors::empty();
+        let mut info = LayoutInfoDescriptors::empty();
         let info = info.bind(layout_info.filter(|_| handle.mode.is_high_throughput()));
-        let _device = inner.comm.activate()?;
-        let calls = inner.comm.lock();
+        let _device = shared.comm.activate()?;
+        let calls = shared.comm.lock();
         // SAFETY: the group lives, all pointers outlive the call, the tensors passed the rules.
         let made = unsafe {
-            inner.call(
+            shared.call(
                 "ncclEpCreateHandle",
-                inner.api.ncclEpCreateHandle,
+                shared.api.ncclEpCreateHandle,
                 (
                     &raw mut handle.raw,
-                    inner.raw,
+                    shared.raw,
                     layout.into(),
                     descriptor.bind(Some(topk_idx.view())).cast_const(),
                     info,
@@ -143,7 +146,7 @@ impl Group {
         };
         drop(calls);
         made?;
-        inner.had_handle.store(true, Ordering::Release);
+        shared.had_handle.store(true, Ordering::Release);
         handle.note_update(topk_idx.view(), tokens);
         Ok(Step::new(handle, tokens, Indices::borrowed()))
     }
@@ -156,20 +159,20 @@ impl Group {
         topk: i32,
         memory: Option<HandleMemory>,
     ) -> Handle {
-        let inner = &self.inner;
-        let on_device = !inner.comm.backend().memory().is_synchronous();
-        let ids = if inner.validation == Validation::Data && on_device {
-            let ids = inner.geometry.max_tokens.saturating_mul(topk.unsigned_abs().into());
+        let shared = &self.shared;
+        let on_device = !shared.comm.backend().memory().is_synchronous();
+        let ids = if shared.validation == Validation::Data && on_device {
+            let ids = shared.geometry.max_tokens.saturating_mul(topk.unsigned_abs().into());
             vec![0; usize::try_from(ids.saturating_mul(8)).unwrap_or(0)]
         } else {
             Vec::new()
         };
         Handle {
-            group: Arc::clone(inner),
+            group: Arc::clone(shared),
             raw,
             mode,
             topk: topk.unsigned_abs().into(),
-            id: self.inner.new_handle_id(),
+            id: self.shared.new_handle_id(),
             config: config.clone(),
             state: None,
             ids,

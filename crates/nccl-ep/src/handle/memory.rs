@@ -3,6 +3,8 @@
 use nccl_ext_core::binding::BindingStruct;
 use nccl_ext_core::{DataType, DeviceBufferMut, Result};
 
+#[cfg(doc)]
+use crate::Error;
 use crate::config::HandleConfig;
 use crate::enums::{Layout, TopK};
 use crate::group::Group;
@@ -15,11 +17,12 @@ use crate::tensor::{Shape, View};
 pub type HandleMemory = Box<dyn DeviceBufferMut + Send + Sync>;
 
 impl Group {
-    /// Bytes of memory that a handle needs, for [`init_handle`](Self::init_handle) with memory of
-    /// the caller's. Local.
+    /// Bytes that a handle needs, for [`init_handle`](Self::init_handle) with memory of the
+    /// caller's. Local.
     ///
     /// # Errors
-    /// As [`init_handle`](Self::init_handle).
+    /// [`Error::Invalid`] when a rule of handles is broken; and the errors of
+    /// [every call](crate#errors).
     #[doc(alias = "ncclEpHandleMemSize")]
     pub fn handle_mem_size(
         &self,
@@ -27,33 +30,33 @@ impl Group {
         config: &HandleConfig,
         topk: TopK,
     ) -> Result<usize> {
-        let inner = &self.inner;
-        inner.in_step()?;
-        let (_, topk) = self.checked(layout, config, topk)?;
+        let shared = &self.shared;
+        shared.in_step()?;
+        let (_, topk) = self.mode_and_topk(layout, config, topk)?;
         let raw_config = config.to_raw();
         let mut size = 0;
-        let _device = inner.comm.activate()?;
-        let _calls = inner.comm.lock();
+        let _device = shared.comm.activate()?;
+        let _calls = shared.comm.lock();
         // SAFETY: the group lives, `size` and the configuration outlive the call, `topk` is
         // positive.
         unsafe {
-            inner.call(
+            shared.call(
                 "ncclEpHandleMemSize",
-                inner.api.ncclEpHandleMemSize,
-                (inner.raw, layout.into(), &raw const raw_config, &raw mut size, topk),
+                shared.api.ncclEpHandleMemSize,
+                (shared.raw, layout.into(), &raw const raw_config, &raw mut size, topk),
             )?;
         }
         Ok(size)
     }
 
     /// Resolves and checks what every way to make a handle has in common.
-    pub(crate) fn checked(
+    pub(crate) fn mode_and_topk(
         &self,
         layout: Layout,
         config: &HandleConfig,
         topk: TopK,
     ) -> Result<(Mode, i32)> {
-        let (mode, topk) = handle::checked(&self.inner.geometry, layout, config, topk)?;
+        let (mode, topk) = handle::mode_and_topk(&self.shared.geometry, layout, config, topk)?;
         Ok((mode, i32::try_from(topk).unwrap_or(i32::MAX)))
     }
 
@@ -63,7 +66,7 @@ impl Group {
         needed: usize,
     ) -> Result<View> {
         let mut buffer = memory.raw_mut();
-        self.inner.comm.check_memory("handle_mem", &buffer)?;
+        self.shared.comm.check_memory("handle_mem", &buffer)?;
         let facts = MemoryFacts { address: buffer.ptr as usize, bytes: buffer.bytes, needed };
         rules::check(handle::MEMORY, |broken| broken(&facts))?;
         buffer.data_type = DataType::Uint8;

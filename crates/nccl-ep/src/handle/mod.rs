@@ -1,9 +1,10 @@
 //! Handles: the routing of one step, and what it needs in memory.
 
 mod create;
-mod info;
+mod import;
+mod layout_info;
 mod memory;
-mod state;
+mod snapshot;
 mod update;
 
 use std::fmt;
@@ -12,21 +13,21 @@ use std::sync::Arc;
 use nccl_ep_sys::ncclEpHandle_t;
 use nccl_ext_core::Result;
 
-pub(crate) use info::InfoDescriptors;
+pub(crate) use layout_info::LayoutInfoDescriptors;
 pub use memory::HandleMemory;
-pub use state::{HandleSnapshot, HandleState};
+pub use snapshot::{HandleSnapshot, HandleState};
 
 use crate::config::HandleConfig;
 use crate::enums::Layout;
-use crate::group::Inner;
+use crate::group::SharedGroup;
 use crate::mode::Mode;
 
-/// Routing state of a group, for one layout and top-k.
+/// Routing state of a group, for one [`Mode`] and top-k.
 ///
-/// [`update`](Self::update) gives it the routing of a step. Dropping it is local.
+/// [`update`](Self::update) gives it the routing of a step. Its drop is local: no peer takes part.
 #[doc(alias = "ncclEpHandle_t")]
 pub struct Handle {
-    pub(crate) group: Arc<Inner>,
+    pub(crate) group: Arc<SharedGroup>,
     pub(crate) raw: ncclEpHandle_t,
     pub(crate) mode: Mode,
     pub(crate) topk: u64,
@@ -68,7 +69,7 @@ impl Handle {
     /// Frees the native handle and gives back the caller's memory. Local.
     ///
     /// # Errors
-    /// What the library reports.
+    /// The errors of [every call](crate#errors).
     #[doc(alias = "ncclEpHandleDestroy")]
     pub fn destroy(mut self) -> Result<Option<HandleMemory>> {
         self.free()?;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use nccl_ext_core::{DeviceBuffer, Refused, Result, Stream};
 
 use super::Handle;
-use super::info::InfoDescriptors;
-use super::state::HandleState;
+use super::layout_info::LayoutInfoDescriptors;
+use super::snapshot::HandleState;
+#[cfg(doc)]
+use crate::Error;
 use crate::args::LayoutInfo;
 use crate::enums::{DispatchQuantizationRecipe, Validation};
 use crate::mode::Mode;
@@ -25,13 +27,13 @@ impl Handle {
     /// The step borrows handle and indices, which must stay as they are until its last combine.
     /// HT: every rank calls it, and `layout_info` may ask for counters. LL: local.
     ///
-    /// Ids lie on the device, where this crate looks only when told to
-    /// ([`Validation::Data`](crate::Validation::Data)). Without it they are the caller's to get
-    /// right: the library corrupts device memory for an id that is no expert's, and for one that
-    /// stands twice in a row of low-latency expert-major.
+    /// Ids are checked only under [`Validation::Data`](crate::Validation::Data). Without it the
+    /// caller must give valid ids: the library corrupts device memory for an id that is no
+    /// expert's, and in low-latency expert-major for an id that stands twice in a row.
     ///
     /// # Errors
-    /// [`Error::Invalid`](nccl_ext_core::Error::Invalid) when a rule is broken, [`Error::Diverged`](nccl_ext_core::Error::Diverged), and what the library reports.
+    /// [`Error::Invalid`] when a rule of updates is broken; and the errors of
+    /// [every call](crate#errors).
     #[doc(alias = "ncclEpUpdateHandle")]
     pub fn update<'a>(
         &'a mut self,
@@ -43,11 +45,11 @@ impl Handle {
         Ok(Step::new(self, tokens, Indices::borrowed()))
     }
 
-    /// As [`update`](Self::update) with shared indices: the step owns the handle and a share of
-    /// the indices, so it can live in a struct. [`Step::into_handle`] gives the handle back.
+    /// Gives the handle its next routing and moves it into the step, with a share of the indices:
+    /// a step that can live in a struct. [`Step::into_handle`] gives the handle back.
     ///
     /// # Errors
-    /// As [`update`](Self::update), with the handle.
+    /// The errors of [`update`](Self::update), each with the handle.
     pub fn update_shared<B>(
         mut self,
         topk_idx: Arc<B>,
@@ -89,7 +91,7 @@ impl Handle {
         self.check_ids(topk_idx, stream)?;
         self.state = None; // until the library has prepared the new one
         let mut descriptor = Descriptor::empty();
-        let mut info = InfoDescriptors::empty();
+        let mut info = LayoutInfoDescriptors::empty();
         // Low latency takes layout information at dispatch only (EP 3.5.1).
         let info = info.bind(layout_info.filter(|_| self.mode.is_high_throughput()));
         let _device = self.group.comm.activate()?;

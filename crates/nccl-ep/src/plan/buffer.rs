@@ -4,18 +4,18 @@ use std::fmt;
 
 use nccl_ext_core::{DataType, Result};
 
-use super::bytes::{product, sum, whole};
+use super::bytes::{in_64_bits, product, sum};
 use crate::tensor::Shape;
 
 /// Who holds a buffer, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// The group: made with it, or with its first handle, and shared by all of its handles.
+    /// The group: allocated with it or with its first handle, shared by all of its handles.
     Group,
     /// One handle. The library's own memory, or what the caller gives to
     /// [`Group::init_handle`](crate::Group::init_handle).
     Handle,
-    /// The caller: tensors of a step, that outlive it or not as the program likes.
+    /// The caller: tensors of a step.
     Caller,
 }
 
@@ -34,17 +34,17 @@ impl fmt::Display for Owner {
     }
 }
 
-/// One allocation.
+/// One allocation of a plan: a size, not memory. ([`crate::Buffer`] is memory.)
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Buffer {
-    /// What it is called here. Stays the same between versions.
+    /// Its name, the same in every version of this crate.
     pub name: &'static str,
     /// Who holds it.
     pub owner: Owner,
     /// Its size on one rank, in bytes.
     pub bytes: u64,
-    /// How the size is made, in the letters of [`plan`](crate::plan).
+    /// How the size is computed, in the letters of [`plan`](crate::plan).
     pub formula: &'static str,
     /// The section of the EP specification that the formula comes from.
     pub source: &'static str,
@@ -65,7 +65,7 @@ pub struct Piece {
     pub name: &'static str,
     /// Its size, in bytes.
     pub bytes: u64,
-    /// How the size is made, before rounding.
+    /// How the size is computed, before rounding.
     pub formula: &'static str,
 }
 
@@ -93,7 +93,7 @@ pub struct Memory {
 impl Memory {
     pub(super) fn new(buffers: Vec<Buffer>, notes: Vec<Note>) -> Result<Self> {
         let all = sum(buffers.iter().map(|buffer| Some(buffer.bytes.into())));
-        Ok(Self { total: whole("all buffers", all)?, buffers, notes })
+        Ok(Self { total: in_64_bits("all buffers", all)?, buffers, notes })
     }
 
     /// Bytes of all buffers.
@@ -126,7 +126,7 @@ impl Buffer {
         formula: &'static str,
         source: &'static str,
     ) -> Result<Self> {
-        let bytes = whole(name, bytes)?;
+        let bytes = in_64_bits(name, bytes)?;
         let (pieces, bank, tensor) = (Vec::new(), Vec::new(), None);
         Ok(Self { name, owner, bytes, formula, source, pieces, bank, tensor })
     }
@@ -164,6 +164,6 @@ impl Piece {
         bytes: Option<u128>,
         formula: &'static str,
     ) -> Result<Self> {
-        Ok(Self { name, bytes: whole(name, bytes)?, formula })
+        Ok(Self { name, bytes: in_64_bits(name, bytes)?, formula })
     }
 }

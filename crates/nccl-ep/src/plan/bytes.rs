@@ -21,7 +21,7 @@ pub(super) fn rounded(bytes: Option<u128>, unit: u64) -> Option<u128> {
 }
 
 /// Bytes as 64 bits count them.
-pub(super) fn whole(buffer: &'static str, bytes: Option<u128>) -> Result<u64> {
+pub(super) fn in_64_bits(buffer: &'static str, bytes: Option<u128>) -> Result<u64> {
     let facts = BytesFacts { buffer, bytes };
     rules::check(BYTES, |broken| broken(&facts))?;
     Ok(facts.in_64_bits().unwrap_or(u64::MAX))
@@ -41,8 +41,8 @@ mod tests {
         assert_eq!(rounded(Some(0), 256), Some(0));
         assert_eq!(rounded(Some(257), 256), Some(512));
         assert_eq!(rounded(Some(u128::MAX), 256), None);
-        assert_eq!(whole("b", Some(u64::MAX.into())).ok(), Some(u64::MAX));
-        let over = |bytes| whole("b", bytes).map_err(|error| error.to_string());
+        assert_eq!(in_64_bits("b", Some(u64::MAX.into())).ok(), Some(u64::MAX));
+        let over = |bytes| in_64_bits("b", bytes).map_err(|error| error.to_string());
         let rule = "`b`: the bytes of a buffer are counted in 64 bits; expected at most \
                     18446744073709551615 bytes, found";
         assert_eq!(over(Some(1 << 64)), Err(format!("{rule} 18446744073709551616")));

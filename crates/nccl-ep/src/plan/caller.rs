@@ -4,7 +4,7 @@ use nccl_ext_core::Result;
 
 use super::Setup;
 use super::buffer::Buffer;
-use super::bytes::whole;
+use super::bytes::in_64_bits;
 use super::check::{self, Checked};
 use crate::enums::{DispatchQuantizationRecipe, PassDir};
 use crate::geometry::Geometry;
@@ -22,7 +22,7 @@ const TENSORS: [(Call, Slot, &str); 6] = [
 ];
 
 pub(super) fn buffers(setup: &Setup, checked: &Checked) -> Result<Vec<Buffer>> {
-    let rows = whole("received tokens", checked.received_rows())?;
+    let rows = in_64_bits("received tokens", checked.received_rows())?;
     // The most that can arrive stands in for the caller's own count.
     let geometry = Geometry { eager: false, max_recv: rows, ..checked.geometry.clone() };
     let sizes = check::sizes(setup, &geometry, checked.topk, rows);

@@ -63,7 +63,7 @@ pub(super) fn check(setup: &Setup) -> Result<Checked> {
     rules::check(rules::group::RULES, |broken| broken(&facts))?;
     library(setup)?;
     let geometry = Geometry::new(&facts);
-    let (mode, topk) = handle::checked(&geometry, setup.layout, &setup.handle, setup.topk)?;
+    let (mode, topk) = handle::mode_and_topk(&geometry, setup.layout, &setup.handle, setup.topk)?;
     let padded = mode == Mode::HighThroughputExpertMajor;
     let alignment = setup.handle.dispatch_output_per_expert_alignment as u64;
     let alignment = if padded { alignment.max(1) } else { 1 };

@@ -57,12 +57,13 @@ pub(super) fn handle_pieces(checked: &Checked, device_sms: u64) -> Result<Vec<Pi
     let expert_major = checked.expert_major();
     let permute = em_mode == EmMode::LocalPermute;
     let piece = |name, bytes, formula| Piece::new(name, rounded(bytes, HANDLE_PIECE_UNIT), formula);
-    let (inner, slots) = if expert_major && !permute { (topk, "4 M K") } else { (lsa, "4 M R") };
+    let (copies_a_token, slots) =
+        if expert_major && !permute { (topk, "4 M K") } else { (lsa, "4 M R") };
     let mut pieces = vec![
         piece("RDMA to attention map", rounded(product([max_tokens]), 16), "round16(M)")?,
         piece("local expert routing map", product([max_recv, local_experts]), "MR L")?,
         piece("token count", Some(4), "4")?,
-        piece("sparse to dense map", product([max_tokens, inner, 4]), slots)?,
+        piece("sparse to dense map", product([max_tokens, copies_a_token, 4]), slots)?,
         piece("rank mask", product([max_tokens, lsa, 8, lsa.div_ceil(64)]), "8 M R ceil(R / 64)")?,
         piece("scan scratch", product([device_sms, lsa, 8]), "8 SMs R")?,
         piece("dense weights", product([max_tokens, experts, 4]), "4 M E")?,

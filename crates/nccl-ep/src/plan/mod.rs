@@ -1,4 +1,4 @@
-//! What a configuration takes, known before anything is allocated.
+//! Memory that a configuration takes, known before anything is allocated.
 //!
 //! [`memory`] answers, for one rank, how many bytes of device memory a group, a handle and the
 //! caller's own buffers need. It is arithmetic: it needs no communicator, no library and no GPU,
@@ -45,6 +45,8 @@ use nccl_ext_core::Result;
 pub use buffer::{Buffer, Memory, Note, Owner, Piece};
 pub use setup::Setup;
 
+#[cfg(doc)]
+use crate::Error;
 use crate::enums::Algorithm;
 
 /// SMs of an H100 or H200, what [`Setup`] plans for unless told otherwise.
@@ -59,21 +61,21 @@ pub const COUNTER_BLOCK_BYTES: u64 = 32;
 /// Every piece of handle memory takes a multiple of this many bytes (EP 3.1).
 pub const HANDLE_PIECE_UNIT: u64 = 256;
 
-/// Tokens a rank that the vendor once named as the most supported. Release 0.2.0 enforces no such
+/// Most tokens per rank that the vendor once named as supported. Release 0.2.0 enforces no such
 /// cap (EP 8); for a library that does, see [`Setup::token_cap`].
 pub const TOKENS_ONCE_SUPPORTED: u32 = 8192;
 
-/// Low latency counts arrivals with a tag of this size. More tokens a rank than that were exact
-/// where tried, but nothing promises it (EP 4.1).
+/// Low latency counts arrivals with a tag of this size. More tokens per rank were exact where
+/// tried, but nothing promises it (EP 4.1).
 pub const LL_COUNTER_TAG: u32 = 16384;
 
 /// The device memory of one rank: a group, one handle, and the buffers that the caller brings.
 ///
 /// # Errors
-/// [`Error::Invalid`](crate::Error::Invalid) with the rule that group, handle, dispatch or combine
+/// [`Error::Invalid`] with the rule that group, handle, dispatch or combine
 /// would refuse the configuration with, or with the rule `plan.bytes` for a buffer of more bytes
 /// than 64 bits count.
-/// [`Error::Unsupported`](crate::Error::Unsupported) for high throughput over several load/store
+/// [`Error::Unsupported`] for high throughput over several load/store
 /// teams, whose buffers are not specified.
 pub fn memory(setup: &Setup) -> Result<Memory> {
     let checked = check::check(setup)?;

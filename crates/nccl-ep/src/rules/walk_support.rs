@@ -79,14 +79,14 @@ fn write_in(memory: MemorySpace, data_type: DataType, shape: &[usize]) -> Tensor
 }
 
 /// What the rules of calls start from: a handle after its update, and tensors that fit.
-pub(super) struct Calls {
+pub(super) struct StubGroup {
     /// Where its tensors live.
     memory: MemorySpace,
     pub(super) group: Group,
     pub(super) layout: Layout,
 }
 
-impl Calls {
+impl StubGroup {
     pub(super) fn new(ranks: usize, config: &GroupConfig, layout: Layout) -> Self {
         Self::on(&stub::comm(ranks), config, layout)
     }
@@ -104,7 +104,7 @@ impl Calls {
         mode: EmMode,
     ) -> Self {
         let mut calls = Self::new(ranks, config, layout);
-        Arc::get_mut(&mut calls.group.inner).unwrap().geometry.em_mode = mode;
+        Arc::get_mut(&mut calls.group.shared).unwrap().geometry.em_mode = mode;
         calls
     }
 
@@ -141,8 +141,8 @@ impl Calls {
             let rows = self.group.comm().size() * 4;
             return DispatchOutputs::new(self.write(bf16, &[local, rows, hidden]));
         }
-        let eager = self.group.inner.geometry.eager;
-        let rows = if eager { 0 } else { self.group.inner.geometry.max_recv as usize };
+        let eager = self.group.shared.geometry.eager;
+        let rows = if eager { 0 } else { self.group.shared.geometry.max_recv as usize };
         DispatchOutputs::new(self.write(bf16, &[rows, hidden]))
             .topk_weights(self.write(DataType::Float32, &[weight_rows.max(rows), 2]))
             .topk_idx(self.write(DataType::Int64, &[rows, 2]))

@@ -8,7 +8,7 @@ use super::stage::Stage;
 use crate::args::{DispatchInputs, DispatchOutputs, LayoutInfo, view, view_mut};
 use crate::config::DispatchConfig;
 use crate::enums::ExpertIdKind;
-use crate::handle::{Handle, InfoDescriptors};
+use crate::handle::{Handle, LayoutInfoDescriptors};
 use crate::rules;
 use crate::rules::dispatch::{DispatchFacts, RULES};
 use crate::rules::stream::{EAGER_DISPATCH, StreamFacts};
@@ -102,7 +102,7 @@ impl DispatchCall<'_> {
         raw_outputs.scales = out_scales.bind(view_mut(&outputs.scales));
         let kind_asked_for =
             |info: &&mut LayoutInfo<'_>| info.recv_topk_idx_kind != ExpertIdKind::Auto;
-        let mut descriptors = InfoDescriptors::empty();
+        let mut descriptors = LayoutInfoDescriptors::empty();
         let info = info.filter(|info| !handle.mode.is_high_throughput() || kind_asked_for(info));
         let info = descriptors.bind(info);
         let mut raw_config = config.to_raw();

@@ -14,6 +14,8 @@ use nccl_ext_core::{DeviceBuffer, Result, Stream};
 use self::combine::CombineCall;
 use self::dispatch::DispatchCall;
 use self::stage::{Stage, Staged, Whole};
+#[cfg(doc)]
+use crate::Error;
 use crate::args::{CombineInputs, CombineOutputs, DispatchInputs, DispatchOutputs, LayoutInfo};
 use crate::config::{CombineConfig, DispatchConfig};
 use crate::group::Round;
@@ -45,7 +47,9 @@ impl Indices<'_> {
 ///
 /// All calls of a group use the same buffers of the library, so they must run in order on the
 /// device: enqueue them on one stream, or order the streams with events (EP 4.11). The same goes
-/// for writing the routing indices or a tensor from another stream. `H` is `&mut Handle`, or `Handle` for a step that owns it.
+/// for writing the routing indices or a tensor from another stream.
+///
+/// `H` is `&mut Handle`, or `Handle` for a step that owns it.
 pub struct Step<'a, H: BorrowMut<Handle> = &'a mut Handle> {
     handle: H,
     tokens: usize,
@@ -74,7 +78,7 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
         self.tokens
     }
 
-    /// The handle, for what it can be asked.
+    /// The handle.
     #[must_use]
     pub fn handle(&self) -> &Handle {
         self.handle.borrow()
@@ -83,12 +87,13 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
     /// Sends this rank's tokens and receives those of its experts. Every rank calls it.
     ///
     /// `layout_info` is for low latency: expert-major requires `expert_counters` (`[local
-    /// experts]` int32), rank-major takes `src_rank_counters`; HT uses `recv_topk_idx_kind`
-    /// alone. Rows at and beyond the counts stay as they were.
+    /// experts]` int32), rank-major takes `src_rank_counters`; HT uses only
+    /// `recv_topk_idx_kind`. Rows past the counts are not written.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) when a rule is broken, [`Error::Busy`](crate::Error::Busy) while another handle's
-    /// low-latency round is open, [`Error::Diverged`](crate::Error::Diverged), and what the library reports.
+    /// [`Error::Invalid`] when a rule of dispatches is broken,
+    /// [`Error::Busy`] while another handle's low-latency round is open, and the
+    /// errors of [every call](crate#errors).
     #[doc(alias = "ncclEpDispatch")]
     pub fn dispatch(
         &mut self,
@@ -101,8 +106,8 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
         self.dispatch_around(inputs, outputs, layout_info, config, stream, Whole)
     }
 
-    /// As [`dispatch`](Self::dispatch) in two halves: sends, runs `overlap`, then waits for what
-    /// the peers sent. The outputs hold their rows when the stream has passed it.
+    /// Dispatches in two halves: sends, runs `overlap`, then waits for what the peers sent. The
+    /// outputs hold their rows once the stream has run the second half.
     ///
     /// While `overlap` runs nothing else of the group can be called: this step is borrowed, and
     /// other handles of a low-latency group are `Busy`. A panic in `overlap` passes through after
@@ -110,7 +115,7 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
     /// half.
     ///
     /// # Errors
-    /// As [`dispatch`](Self::dispatch), for either half.
+    /// The errors of [`dispatch`](Self::dispatch), from either half.
     #[doc(alias = "ncclEpComplete")]
     pub fn staged_dispatch<T>(
         &mut self,
@@ -148,8 +153,10 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
     /// Brings expert outputs back to their tokens and adds them up. Every rank calls it.
     ///
     /// # Errors
-    /// As [`dispatch`](Self::dispatch); [`Error::Invalid`](crate::Error::Invalid) for a low-latency combine without a
-    /// dispatch in this step, since the library would read slots that nobody wrote.
+    /// [`Error::Invalid`] when a rule of combines is broken, such as a
+    /// low-latency combine without a dispatch in this step;
+    /// [`Error::Busy`] while another handle's low-latency round is open; and the
+    /// errors of [every call](crate#errors).
     #[doc(alias = "ncclEpCombine")]
     pub fn combine(
         &mut self,
@@ -161,10 +168,10 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
         self.combine_around(inputs, outputs, config, stream, Whole)
     }
 
-    /// As [`combine`](Self::combine) in two halves; see [`staged_dispatch`](Self::staged_dispatch).
+    /// Combines in two halves, as [`staged_dispatch`](Self::staged_dispatch) does.
     ///
     /// # Errors
-    /// As [`combine`](Self::combine), for either half.
+    /// The errors of [`combine`](Self::combine), from either half.
     #[doc(alias = "ncclEpComplete")]
     pub fn staged_combine<T>(
         &mut self,

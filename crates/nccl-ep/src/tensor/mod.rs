@@ -11,6 +11,8 @@ use nccl_ext_core::{DataType, DeviceBuffer, DeviceBufferMut, MemorySpace, RawBuf
 
 pub(crate) use self::descriptor::Descriptor;
 pub(crate) use self::view::View;
+#[cfg(doc)]
+use crate::Error;
 use crate::rules;
 use crate::rules::tensor::{DATA_TYPE, DataTypeFacts, SHAPE, ShapeFacts};
 
@@ -43,7 +45,7 @@ impl<'a> Tensor<'a> {
     /// The front of `buffer` as a row-major tensor of this shape and the buffer's element type.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) without dimensions, with more than [`MAX_DIMS`], or when the shape does
+    /// [`Error::Invalid`] without dimensions, with more than [`MAX_DIMS`], or when the shape does
     /// not fit the buffer.
     pub fn new<B: DeviceBuffer + ?Sized>(buffer: &'a B, shape: &[usize]) -> Result<Self> {
         view_of(buffer.raw(), shape).map(|view| Self { view, buffer: PhantomData })
@@ -56,7 +58,7 @@ impl<'a> Tensor<'a> {
     /// for `'a` and until everything enqueued with this tensor has run.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub unsafe fn from_raw(
         ptr: *const c_void,
         data_type: DataType,
@@ -82,7 +84,7 @@ impl<'a> Tensor<'a> {
     /// The same bytes as another type of the same size: fp8 or packed fp4 in a buffer of bytes.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) when the sizes differ.
+    /// [`Error::Invalid`] when the sizes differ.
     pub fn with_data_type(mut self, data_type: DataType) -> Result<Self> {
         self.view = read_as(self.view, data_type)?;
         Ok(self)
@@ -94,10 +96,11 @@ impl<'a> Tensor<'a> {
 }
 
 impl<'a> TensorMut<'a> {
-    /// As [`Tensor::new`], to be written.
+    /// The front of `buffer` as a row-major tensor to be written, of this shape and the buffer's
+    /// element type.
     ///
     /// # Errors
-    /// As [`Tensor::new`].
+    /// The errors of [`Tensor::new`].
     pub fn new<B: DeviceBufferMut + ?Sized>(buffer: &'a mut B, shape: &[usize]) -> Result<Self> {
         view_of(buffer.raw_mut(), shape).map(|view| Self { view, buffer: PhantomData })
     }
@@ -109,7 +112,7 @@ impl<'a> TensorMut<'a> {
     /// touched by nothing else, for `'a` and until everything enqueued with this tensor has run.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// The errors of [`new`](Self::new).
     pub unsafe fn from_raw(
         ptr: *mut c_void,
         data_type: DataType,
@@ -132,10 +135,10 @@ impl<'a> TensorMut<'a> {
         self.view.data_type()
     }
 
-    /// As [`Tensor::with_data_type`].
+    /// The same bytes as another type of the same size.
     ///
     /// # Errors
-    /// As [`Tensor::with_data_type`].
+    /// [`Error::Invalid`] when the sizes differ.
     pub fn with_data_type(mut self, data_type: DataType) -> Result<Self> {
         self.view = read_as(self.view, data_type)?;
         Ok(self)

@@ -2,13 +2,13 @@ use nccl_ext_test::stub::ep as stub;
 
 use crate::rules::RuleInfo;
 use crate::rules::walk_support::{
-    Calls, HIDDEN, STREAM, TOKENS, assert_names, assert_no_step_calls, ht, ll, read, write,
+    HIDDEN, STREAM, StubGroup, TOKENS, assert_names, assert_no_step_calls, ht, ll, read, write,
 };
 use crate::*;
 
 pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
-    let em = |config: &GroupConfig| Calls::new(4, config, Layout::ExpertMajor);
-    let flat = |config: &GroupConfig| Calls::new(4, config, Layout::Flat);
+    let em = |config: &GroupConfig| StubGroup::new(4, config, Layout::ExpertMajor);
+    let flat = |config: &GroupConfig| StubGroup::new(4, config, Layout::Flat);
     let (fwd, bwd) = (PassDir::Fwd, PassDir::Bwd);
     let result = match rule.name {
         "combine.after-dispatch" => {
@@ -43,7 +43,7 @@ pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
 /// A backward combine of `rows` token gradients with `weight_rows` weight gradients, in a group
 /// of this configuration, straight after an update.
 fn backward_in(config: &GroupConfig, rows: usize, weight_rows: usize) -> Result<()> {
-    let calls = Calls::new(4, config, Layout::Flat);
+    let calls = StubGroup::new(4, config, Layout::Flat);
     let mut handle = calls.handle();
     let mut step = handle.update(read(DataType::Int64, &[TOKENS, 2]), None, STREAM)?;
     let bf16 = DataType::Bfloat16;
@@ -62,7 +62,7 @@ fn backward_in(config: &GroupConfig, rows: usize, weight_rows: usize) -> Result<
 
 /// Two rows were dispatched, three are combined with weights for two.
 fn backward_beyond(config: &GroupConfig) -> Result<()> {
-    let calls = Calls::new(4, config, Layout::Flat);
+    let calls = StubGroup::new(4, config, Layout::Flat);
     let mut handle = calls.handle();
     let mut step = handle.update(read(DataType::Int64, &[TOKENS, 2]), None, STREAM)?;
     let bf16 = DataType::Bfloat16;

@@ -36,13 +36,13 @@ pub(crate) struct DataFacts<'a> {
 }
 
 /// An id and where it stands.
-struct At {
+struct FoundId {
     index: usize,
     id: i64,
     topk: usize,
 }
 
-impl std::fmt::Display for At {
+impl std::fmt::Display for FoundId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (token, choice) = (self.index / self.topk, self.index % self.topk);
         write!(f, "{} as choice {choice} of token {token}", self.id)
@@ -54,17 +54,17 @@ impl DataFacts<'_> {
         self.mode.is_low_latency()
     }
 
-    fn first(&self, wrong: impl Fn(i64) -> bool) -> Option<At> {
+    fn first(&self, wrong: impl Fn(i64) -> bool) -> Option<FoundId> {
         let topk = self.topk.max(1);
         let found = self.ids.iter().enumerate().find(|(_, id)| wrong(*id));
-        found.map(|(index, id)| At { index, id, topk })
+        found.map(|(index, id)| FoundId { index, id, topk })
     }
 
     fn experts(&self) -> i64 {
         i64::try_from(self.geometry.experts).unwrap_or(i64::MAX)
     }
 
-    fn too_large(&self) -> Option<At> {
+    fn too_large(&self) -> Option<FoundId> {
         self.first(|id| id >= self.experts())
     }
 
@@ -73,12 +73,12 @@ impl DataFacts<'_> {
         self.experts() - 65536
     }
 
-    fn too_small(&self) -> Option<At> {
+    fn too_small(&self) -> Option<FoundId> {
         self.first(|id| id < self.lowest())
     }
 
     /// The first id that stands earlier in its row too. Rows are short, so pairs are compared.
-    fn twice(&self) -> Option<At> {
+    fn repeated(&self) -> Option<FoundId> {
         let topk = self.topk.max(1);
         let width = if self.ids.wide { 8 } else { 4 };
         let rows = self.ids.bytes.chunks_exact(topk * width).enumerate();
@@ -86,7 +86,7 @@ impl DataFacts<'_> {
             let row = Ids { bytes: row, wide: self.ids.wide };
             for (choice, id) in row.iter().enumerate() {
                 if id >= 0 && row.iter().take(choice).any(|earlier| earlier == id) {
-                    return Some(At { index: token * topk + choice, id, topk });
+                    return Some(FoundId { index: token * topk + choice, id, topk });
                 }
             }
         }
@@ -112,7 +112,7 @@ impl DataFacts<'_> {
     }
 }
 
-fn shown(at: Option<At>) -> String {
+fn shown(at: Option<FoundId>) -> String {
     at.map_or_else(String::new, |at| at.to_string())
 }
 
@@ -130,8 +130,8 @@ rules! {
                 => (format!("-1 for none, at least {}", f.lowest()), shown(f.too_small()));
         "data.ll-em-twice" on "topk_idx":
             "low-latency expert-major has room for each expert once a token" ("EP 4.2", Local)
-            |f| f.mode == Mode::LowLatencyExpertMajor && f.twice().is_some()
-                => ("different experts in a row", shown(f.twice()));
+            |f| f.mode == Mode::LowLatencyExpertMajor && f.repeated().is_some()
+                => ("different experts in a row", shown(f.repeated()));
         "data.em-crowded" on "topk_idx":
             "the duplicating expert-major mode adds up at most 8 experts of a token on one rank"
             ("EP 4.8.1", Local)

@@ -2,7 +2,7 @@ use nccl_ext_test::stub::ep as stub;
 
 use crate::geometry::EmMode;
 use crate::rules::RuleInfo;
-use crate::rules::walk_support::{Calls, STREAM, assert_names, ht, ll};
+use crate::rules::walk_support::{STREAM, StubGroup, assert_names, ht, ll};
 use crate::*;
 
 pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
@@ -16,7 +16,7 @@ pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
         }
         _ => return false,
     };
-    let calls = Calls::new(4, &config.validation(Validation::Data), layout);
+    let calls = StubGroup::new(4, &config.validation(Validation::Data), layout);
     let mut handle = calls.handle();
     stub::take_calls();
     let ids = Tensor::new(&ids, &[2, 2]).unwrap();
@@ -26,7 +26,7 @@ pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
 
 fn walk_crowded(rule: &RuleInfo) {
     let config = ht().num_experts(64).max_recv_tokens_per_rank(1024).validation(Validation::Data);
-    let calls = Calls::in_em_mode(4, &config, Layout::ExpertMajor, EmMode::LocalDup);
+    let calls = StubGroup::in_em_mode(4, &config, Layout::ExpertMajor, EmMode::LocalDup);
     let (layout, options) = (Layout::ExpertMajor, HandleConfig::new());
     let mut handle = calls.group.init_handle(layout, &options, TopK::N(9), None).unwrap();
     // Eight of one rank are fine, with others and repeats beside them.
@@ -40,10 +40,10 @@ fn walk_crowded(rule: &RuleInfo) {
 /// Without data validation the same ids reach the library, and right ids pass with it.
 #[test]
 fn data_is_looked_at_only_when_asked() {
-    let calls = Calls::new(4, &ll(), Layout::ExpertMajor);
+    let calls = StubGroup::new(4, &ll(), Layout::ExpertMajor);
     let wrong = Tensor::new(&[99_i64, 99], &[1, 2]).unwrap();
     calls.handle().update(wrong, None, STREAM).map(drop).unwrap();
-    let calls = Calls::new(4, &ll().validation(Validation::Data), Layout::ExpertMajor);
+    let calls = StubGroup::new(4, &ll().validation(Validation::Data), Layout::ExpertMajor);
     let mut handle = calls.handle();
     let right = Tensor::new(&[7_i32, 0, -1, -1, 3, -65528], &[3, 2]).unwrap();
     handle.update(right, None, STREAM).map(drop).unwrap();

@@ -2,13 +2,14 @@ use nccl_ext_test::stub::ep as stub;
 
 use crate::rules::RuleInfo;
 use crate::rules::walk_support::{
-    Calls, HIDDEN, STREAM, TOKENS, assert_names, assert_no_step_calls, ht, leaked, ll, read, write,
+    HIDDEN, STREAM, StubGroup, TOKENS, assert_names, assert_no_step_calls, ht, leaked, ll, read,
+    write,
 };
 use crate::*;
 
 pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
-    let em = |config: &GroupConfig| Calls::new(4, config, Layout::ExpertMajor);
-    let flat = |config: &GroupConfig| Calls::new(4, config, Layout::Flat);
+    let em = |config: &GroupConfig| StubGroup::new(4, config, Layout::ExpertMajor);
+    let flat = |config: &GroupConfig| StubGroup::new(4, config, Layout::Flat);
     let (fwd, bwd) = (PassDir::Fwd, PassDir::Bwd);
     let result = match rule.name {
         "dispatch.ll-pass" => em(&ll()).dispatch(HIDDEN, bwd, 0),
@@ -20,7 +21,7 @@ pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
         "dispatch.ht-row-unit" => flat(&ht()).dispatch(4, fwd, 0),
         "dispatch.ht-map-unit" => {
             let config = ht().num_experts(4).max_dispatch_tokens_per_rank(3);
-            Calls::new(1, &config, Layout::Flat).dispatch(HIDDEN, fwd, 0)
+            StubGroup::new(1, &config, Layout::Flat).dispatch(HIDDEN, fwd, 0)
         }
         "dispatch.flat-rows" => {
             let calls = flat(&ht());
@@ -41,7 +42,7 @@ pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
 
 /// A flat dispatch that forwards quantized rows; tokens begin `offset` bytes into their memory.
 fn forward(data_type: DataType, hidden: usize, scales: usize, offset: usize) -> Result<()> {
-    let calls = Calls::new(4, &ht(), Layout::Flat);
+    let calls = StubGroup::new(4, &ht(), Layout::Flat);
     let mut handle = calls.handle();
     let ids = read(DataType::Int64, &[TOKENS, 2]);
     let mut step = handle.update(ids, None, STREAM)?;

@@ -98,7 +98,7 @@ impl HandleRequest<'_> {
 }
 
 /// Checks every rule of making a handle; gives its mode and top-k.
-pub(crate) fn checked(
+pub(crate) fn mode_and_topk(
     geometry: &Geometry,
     layout: Layout,
     config: &HandleConfig,

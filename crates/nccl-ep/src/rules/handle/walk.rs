@@ -3,7 +3,7 @@ use nccl_ext_test::stub::ep as stub;
 
 use crate::geometry::EmMode;
 use crate::rules::RuleInfo;
-use crate::rules::walk_support::{Calls, assert_names, ht, ll};
+use crate::rules::walk_support::{StubGroup, assert_names, ht, ll};
 use crate::*;
 
 pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
@@ -59,8 +59,8 @@ pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
         _ => return false,
     };
     let calls = match mode {
-        Some(mode) => Calls::in_em_mode(ranks, &config, layout, mode),
-        None => Calls::new(ranks, &config, layout),
+        Some(mode) => StubGroup::in_em_mode(ranks, &config, layout, mode),
+        None => StubGroup::new(ranks, &config, layout),
     };
     let group = calls.group;
     stub::take_calls();
@@ -72,7 +72,7 @@ pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
 
 /// Memory that is too small, and memory that begins inside a unit.
 fn walk_memory(rule: &RuleInfo) {
-    let calls = Calls::new(4, &ht(), Layout::Flat);
+    let calls = StubGroup::new(4, &ht(), Layout::Flat);
     let group = &calls.group;
     let options = HandleConfig::new();
     let needed = group.handle_mem_size(Layout::Flat, &options, TopK::N(2)).unwrap();

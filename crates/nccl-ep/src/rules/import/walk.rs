@@ -2,12 +2,12 @@ use nccl_ext_core::Buffer;
 use nccl_ext_test::stub::ep as stub;
 
 use crate::rules::RuleInfo;
-use crate::rules::walk_support::{Calls, assert_names, ht, ll};
+use crate::rules::walk_support::{StubGroup, assert_names, ht, ll};
 use crate::*;
 
 pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
-    let high = Calls::new(4, &ht(), Layout::Flat);
-    let low = Calls::new(4, &ll(), Layout::ExpertMajor);
+    let high = StubGroup::new(4, &ht(), Layout::Flat);
+    let low = StubGroup::new(4, &ll(), Layout::ExpertMajor);
     let state = HandleState { num_tokens: 4, num_topk: 2, topk_idx_datatype: DataType::Int32 };
     let (calls, state) = match rule.name {
         "import.high-throughput" => (low, state),
@@ -25,7 +25,7 @@ pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
 /// A library that cannot import says so, and what to do instead.
 #[test]
 fn import_is_unsupported_without_its_table() {
-    let calls = Calls::new(4, &ht(), Layout::Flat);
+    let calls = StubGroup::new(4, &ht(), Layout::Flat);
     let state = HandleState { num_tokens: 4, num_topk: 2, topk_idx_datatype: DataType::Int64 };
     let memory: HandleMemory = Box::new(Buffer::<u8>::zeroed(calls.group.comm(), 8192).unwrap());
     let made = calls.group.import_handle(Layout::Flat, &HandleConfig::new(), &state, memory);

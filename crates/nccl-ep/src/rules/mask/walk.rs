@@ -1,7 +1,7 @@
 use nccl_ext_test::stub::ep as stub;
 
 use crate::rules::RuleInfo;
-use crate::rules::walk_support::{Calls, STREAM, assert_names, ll};
+use crate::rules::walk_support::{STREAM, StubGroup, assert_names, ll};
 use crate::*;
 
 pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
@@ -16,7 +16,7 @@ pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
         }
         _ => return false,
     };
-    let group = Calls::new(ranks, &config, Layout::ExpertMajor).group;
+    let group = StubGroup::new(ranks, &config, Layout::ExpertMajor).group;
     stub::take_calls();
     match rule.name {
         "mask.enabled" => {

@@ -1,12 +1,12 @@
 use nccl_ext_test::stub::ep as stub;
 
 use crate::rules::RuleInfo;
-use crate::rules::walk_support::{Calls, STREAM, assert_names, ht, ll};
+use crate::rules::walk_support::{STREAM, StubGroup, assert_names, ht, ll};
 use crate::*;
 
 pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
-    let high = Calls::new(4, &ht(), Layout::Flat);
-    let low = Calls::new(4, &ll(), Layout::ExpertMajor);
+    let high = StubGroup::new(4, &ht(), Layout::Flat);
+    let low = StubGroup::new(4, &ll(), Layout::ExpertMajor);
     let result = match rule.name {
         "snapshot.high-throughput" => low.handle().snapshot(STREAM),
         "snapshot.prepared" => high.handle().snapshot(STREAM),

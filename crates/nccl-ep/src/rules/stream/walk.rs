@@ -2,7 +2,7 @@ use nccl_ext_test::stub::{ep as stub, set_capturing};
 
 use crate::rules::RuleInfo;
 use crate::rules::walk_support::{
-    Calls, HIDDEN, STREAM, assert_names, assert_no_step_calls, ht, ll,
+    HIDDEN, STREAM, StubGroup, assert_names, assert_no_step_calls, ht, ll,
 };
 use crate::*;
 
@@ -15,7 +15,7 @@ pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
     };
     // A backend of device memory: nothing is captured on the host.
     let comm = stub::comm_on(stub::backend(MemorySpace::Device), 4);
-    let calls = Calls::on(&comm, &config, layout);
+    let calls = StubGroup::on(&comm, &config, layout);
     let mut handle = calls.handle();
     let mut step = handle.update(calls.ids(), None, STREAM).unwrap();
     stub::take_calls();

@@ -48,8 +48,7 @@ pub(crate) enum Types {
     Int32,
     Int64,
     Int32OrInt64,
-    /// What [`DispatchQuantizationRecipe::Fwd`](crate::DispatchQuantizationRecipe::Fwd) carries: floats
-    /// of 32 to 4 bits.
+    /// What the recipe `Fwd` carries: floats of 32 to 4 bits.
     AnyFloat,
     /// What scales may be of.
     Scale,

@@ -86,7 +86,7 @@ fn attempt(call: Call, mode: Mode, recipe: Recipe, broken: Option<(Slot, Break)>
     let comm = stub::comm(RANKS as usize);
     let group = Group::create_in(&comm, &config, Environment::default(), None)?;
     let mut handle = group.init_handle(layout, &HandleConfig::new(), TopK::N(TOPK), None)?;
-    let geometry = group.inner.geometry.clone();
+    let geometry = group.shared.geometry.clone();
     let update = call == Call::Update;
     let sizes = Sizes {
         geometry: &geometry,

@@ -1,7 +1,7 @@
 use nccl_ext_test::stub::ep as stub;
 
 use crate::rules::RuleInfo;
-use crate::rules::walk_support::{Calls, STREAM, assert_names, ht, read, write};
+use crate::rules::walk_support::{STREAM, StubGroup, assert_names, ht, read, write};
 use crate::*;
 
 pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
@@ -10,7 +10,7 @@ pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
         "update.counter-types" => (Layout::ExpertMajor, 3),
         _ => return false,
     };
-    let calls = Calls::new(4, &ht(), layout);
+    let calls = StubGroup::new(4, &ht(), layout);
     let mut handle = calls.handle();
     let mut info = LayoutInfo::new()
         .expert_counters(write(DataType::Int64, &[2]))

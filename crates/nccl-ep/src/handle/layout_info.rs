@@ -6,12 +6,12 @@ use crate::args::{LayoutInfo, view_mut};
 use crate::tensor::Descriptor;
 
 /// C layout information on the stack of the call that uses it.
-pub(crate) struct InfoDescriptors {
+pub(crate) struct LayoutInfoDescriptors {
     raw: ncclEpLayoutInfo_t,
     tensors: [Descriptor; 4],
 }
 
-impl InfoDescriptors {
+impl LayoutInfoDescriptors {
     pub(crate) fn empty() -> Self {
         Self {
             raw: ncclEpLayoutInfo_t::init(),
