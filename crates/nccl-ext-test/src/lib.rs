@@ -4,6 +4,7 @@
 //! - [`worlds`]: ranks on the CPU backend.
 //! - [`cpu`]: raw calls of the CPU backend's tables, and C objects that own their memory.
 //! - [`m2n_table`]: calls of libnccl_m2n with the code and words that come of them, for any library.
+//! - [`m2n_vectors`]: which bytes arrive where, as the book has it.
 //! - [`allocations`]: an allocator that counts.
 //! - [`rows`]: tests made of tables, each row of which passes or fails by its own name.
 //! - [`routing`], [`layout`]: fixtures, and what they mean, worked out without the crates' own
@@ -21,6 +22,7 @@ pub mod child;
 pub mod cpu;
 pub mod layout;
 pub mod m2n_table;
+pub mod m2n_vectors;
 pub mod routing;
 pub mod rows;
 pub mod stub;

@@ -19,6 +19,8 @@ pub const INVALID_USAGE: ncclResult_t = ncclResult_t::ncclInvalidUsage;
 pub const INTERNAL_ERROR: ncclResult_t = ncclResult_t::ncclInternalError;
 pub const REMOTE_ERROR: ncclResult_t = ncclResult_t::ncclRemoteError;
 
+pub const TIMED_OUT: ncclResult_t = ncclResult_t::ncclTimeout;
+
 /// A time-out that no test waits for: a rank that gets it was not told of a failure.
 pub fn patient() -> CpuConfig {
     CpuConfig::new().timeout(Duration::from_secs(60))

@@ -44,6 +44,17 @@ pub(super) fn rows() -> Vec<Row> {
             &["largest configured", "1048576"],
         )
         .under(&[("PACK_BUFFSIZES", "8k:2,1m")]),
+        refused(
+            "L13",
+            "blanks around items",
+            |c| c.shaped(&[8193]),
+            &["largest configured", "8192"],
+        )
+        .under(&[("PACK_BUFFSIZES", " 4k : 2 , 8k")]),
+        refused("L13", "the smallest item", |c| c.shaped(&[2049]), &["largest configured", "2048"])
+            .under(&[("PACK_BUFFSIZES", "2048")]),
+        refused("L13", "eight items", |c| c.shaped(&[8193]), &["largest configured", "8192"])
+            .under(&[("PACK_BUFFSIZES", "2k,3k,4k,5k,6k,7k,7680,8k")]),
         passes("L14", "an unknown algorithm is PACK, which takes empty tensors", |c| {
             c.shaped(&[0])
         })
@@ -84,7 +95,7 @@ pub(super) fn rows() -> Vec<Row> {
     rows
 }
 
-const BAD_LISTS: [&[(&str, &str)]; 8] = [
+const BAD_LISTS: [&[(&str, &str)]; 9] = [
     &[("PACK_BUFFSIZES", "1k")],
     &[("PACK_BUFFSIZES", "2k:65")],
     &[("PACK_BUFFSIZES", "4k,4096")],
@@ -93,6 +104,7 @@ const BAD_LISTS: [&[(&str, &str)]; 8] = [
     &[("PACK_BUFFSIZES", "4g")],
     &[("PACK_BUFFSIZES", "")],
     &[("PACK_BUFFSIZES", "4k:0")],
+    &[("PACK_BUFFSIZES", "2k,3k,4k,5k,6k,7k,8k,9k,10k")],
 ];
 
 /// `shards` sources of one byte each to one destination.

@@ -8,8 +8,9 @@ use nccl_ep_sys::{
 };
 use nccl_ext_core::raw::ncclResult_t;
 use nccl_ext_core::{Comm, Element};
+use nccl_ext_cpu::FailureClass;
 
-use super::{TestTensor, api, assert_ok};
+use super::{TestTensor, api, assert_ok, assert_refused};
 
 /// The defaults with an algorithm.
 pub fn group_config(algorithm: ncclEpAlgorithm_t) -> ncclEpGroupConfig_t {
@@ -54,6 +55,24 @@ impl TestGroup {
         // SAFETY: the group is live; `handle` and the config outlive the call.
         let code = unsafe { init(&mut handle, self.raw, layout, &config, topk, null()) };
         (code, handle)
+    }
+
+    /// Creating the handle is refused so, and leaves a half-built one, which can be destroyed.
+    ///
+    /// # Panics
+    /// If not.
+    #[track_caller]
+    pub fn assert_handle_refused(
+        &self,
+        (layout, topk, alignment): (ncclEpLayout_t, i32, usize),
+        code: ncclResult_t,
+        class: FailureClass,
+    ) {
+        let (found, handle) = self.try_handle(layout, topk, alignment);
+        assert_refused(found, code, class);
+        assert!(!handle.is_null());
+        // SAFETY: the handle is the refused call's, and this is its only use.
+        assert_ok(unsafe { (api().ncclEpHandleDestroy)(handle) });
     }
 
     #[track_caller]

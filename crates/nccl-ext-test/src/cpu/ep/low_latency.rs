@@ -120,11 +120,16 @@ impl LowLatencyRank {
         }
     }
 
+    /// Makes the call.
     #[track_caller]
-    pub fn dispatch(&self) -> LowLatencyReceived {
-        let mut call = self.dispatch_call(LL_HIDDEN);
+    pub fn receive(&self, mut call: DispatchCall) -> LowLatencyReceived {
         assert_ok(call.call(&self.handle));
         self.received(call)
+    }
+
+    #[track_caller]
+    pub fn dispatch(&self) -> LowLatencyReceived {
+        self.receive(self.dispatch_call(LL_HIDDEN))
     }
 
     /// A combine of rows of these values, with the fixture's weights for expert-major.

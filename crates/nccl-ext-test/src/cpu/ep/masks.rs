@@ -5,11 +5,11 @@ use std::rc::Rc;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
 
-use nccl_ep_sys::ncclEpGroupConfig_t;
+use nccl_ep_sys::{ncclEpGroupConfig_t, ncclEpLayout_t};
 use nccl_ext_core::Comm;
 use nccl_ext_core::raw::ncclResult_t;
 
-use super::{Fixture, LL_HIDDEN, LOW_LATENCY, TestGroup, api, assert_ok};
+use super::{Fixture, LL_HIDDEN, LOW_LATENCY, LowLatencyRank, TestGroup, api, assert_ok};
 
 /// Longer than any test waits, and shorter than a world does.
 pub const LONG_TIMEOUT: Duration = Duration::from_secs(15);
@@ -20,6 +20,19 @@ pub const SHORT_TIMEOUT: Duration = Duration::from_secs(1);
 #[track_caller]
 pub fn masked_group(comm: &Comm, fixture: Fixture, timeout: Duration) -> Rc<TestGroup> {
     Rc::new(TestGroup::new(comm, &masked_config(fixture, timeout)))
+}
+
+impl LowLatencyRank {
+    /// On a masked group of its own.
+    #[track_caller]
+    pub fn masked(
+        comm: &Comm,
+        fixture: Fixture,
+        timeout: Duration,
+        layout: ncclEpLayout_t,
+    ) -> Self {
+        Self::on(masked_group(comm, fixture, timeout), comm.rank(), fixture, layout)
+    }
 }
 
 pub fn masked_config(fixture: Fixture, timeout: Duration) -> ncclEpGroupConfig_t {
@@ -36,6 +49,13 @@ impl TestGroup {
         assert_ok(unsafe { (api().ncclEpMaskQuery)(self.raw, mask.as_mut_ptr(), null_mut()) });
         assert_eq!(mask.pop(), Some(-5), "written beyond the ranks");
         mask
+    }
+
+    /// # Panics
+    /// If the mask or the error flag are others.
+    #[track_caller]
+    pub fn assert_mask(&self, mask: &[i32], error: i32) {
+        assert_eq!((&self.mask(mask.len())[..], self.async_error()), (mask, error));
     }
 
     #[track_caller]

@@ -39,6 +39,12 @@ pub const LOW_LATENCY: ncclEpAlgorithm_t = ncclEpAlgorithm_t::NCCL_EP_ALGO_LOW_L
 pub const EXPERT_MAJOR: ncclEpLayout_t = ncclEpLayout_t::NCCL_EP_LAYOUT_EXPERT_MAJOR;
 pub const RANK_MAJOR: ncclEpLayout_t = ncclEpLayout_t::NCCL_EP_LAYOUT_RANK_MAJOR;
 pub const FLAT: ncclEpLayout_t = ncclEpLayout_t::NCCL_EP_LAYOUT_FLAT;
+/// The layouts of low latency.
+pub const LOW_LATENCY_LAYOUTS: [(&str, ncclEpLayout_t); 2] =
+    [("expert-major", EXPERT_MAJOR), ("rank-major", RANK_MAJOR)];
+/// The layouts of high throughput.
+pub const HIGH_THROUGHPUT_LAYOUTS: [(&str, ncclEpLayout_t); 2] =
+    [("FLAT", FLAT), ("expert-major", EXPERT_MAJOR)];
 pub const ZERO_COPY_ON: ncclEpZeroCopyMode_t = ncclEpZeroCopyMode_t::NCCL_EP_ZERO_COPY_ON;
 
 pub fn api() -> &'static EpApi {

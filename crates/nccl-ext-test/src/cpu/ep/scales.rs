@@ -6,7 +6,7 @@ use nccl_ext_core::{Comm, DataType};
 
 use super::{
     DispatchCall, Fixture, HighThroughputRank, LL_HIDDEN, LowLatencyRank, TestHandle, TestTensor,
-    register_window,
+    assert_ok, register_window,
 };
 
 /// Bytes of a token row and of a scale row.
@@ -112,6 +112,13 @@ impl ScaledDispatch {
 
     pub fn call(&mut self, handle: &TestHandle) -> ncclResult_t {
         self.call.call(handle)
+    }
+
+    /// Makes the call.
+    #[track_caller]
+    pub fn must_succeed(mut self, handle: &TestHandle) -> Self {
+        assert_ok(self.call(handle));
+        self
     }
 
     /// A received token row and its scale row.

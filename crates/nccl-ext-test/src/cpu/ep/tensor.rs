@@ -32,6 +32,14 @@ impl<T: Element> TestTensor<T> {
         this
     }
 
+    /// A tensor in a window, that many bytes behind its begin, without a pointer to its data.
+    pub fn in_window(sizes: &[usize], window: ncclWindow_t, offset: u64) -> Self {
+        let mut this = Self::new(&[0], vec![]).with_window(window);
+        this.sizes = sizes.to_vec();
+        (this.raw.ndim, this.raw.win_offset) = (sizes.len() as u32, offset);
+        this
+    }
+
     pub fn filled(sizes: &[usize], value: T) -> Self {
         Self::new(sizes, vec![value; sizes.iter().product()])
     }
