@@ -434,7 +434,7 @@ impl Comm {
         B: DeviceBufferMut + ?Sized,
     {
         let buffer = buffer.raw_mut();
-        self.told(self.check_memory("buffer", &buffer))?;
+        self.tell_if_local(self.check_memory("buffer", &buffer))?;
         let facts = comm::RootFacts { root, ranks: self.0.size };
         rules::check(comm::ROOT, |broken| broken(&facts))?;
         let root = root as i32; // less than the ranks, which NCCL counts in an `int`
@@ -462,7 +462,7 @@ impl Comm {
 
     /// Passes on the verdict of a check before a collective. Only this rank knows its buffers:
     /// its peers would wait for it, so they are told, where the backend can.
-    fn told<T>(&self, checked: Result<T>) -> Result<T> {
+    fn tell_if_local<T>(&self, checked: Result<T>) -> Result<T> {
         if let Err(error) = &checked
             && error.scope() == Scope::Local
         {
@@ -472,7 +472,7 @@ impl Comm {
     }
 
     fn check_pair(&self, send: &RawBuffer, recv: &RawBuffer, factor: usize) -> Result<()> {
-        self.told(self.fits(send, recv, factor))
+        self.tell_if_local(self.fits(send, recv, factor))
     }
 
     fn fits(&self, send: &RawBuffer, recv: &RawBuffer, factor: usize) -> Result<()> {

@@ -3,12 +3,21 @@
 //! The safe crates judge a configuration by what a library will make of its environment, and the
 //! CPU backend stands in for the library. They agree only if one parser serves all of them.
 
+use std::ffi::OsString;
+
+/// Where variables come from: the process's environment, or a test's.
+pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<OsString>;
+
+/// A variable of this process; empty counts as unset, as it does to the vendor's libraries.
+pub(crate) fn os_variable(name: &str) -> Option<OsString> {
+    std::env::var_os(name).filter(|value| !value.is_empty())
+}
+
 /// A variable of this process: `None` when it is not set or empty, which the libraries treat
 /// alike. Bytes that are not UTF-8 are replaced, since no value that means something has any.
 #[must_use]
 pub fn variable(name: &str) -> Option<String> {
-    let value = std::env::var_os(name).filter(|value| !value.is_empty())?;
-    Some(value.to_string_lossy().into_owned())
+    os_variable(name).map(|value| value.to_string_lossy().into_owned())
 }
 
 /// What C takes for white space.

@@ -10,7 +10,7 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::environment::{Lookup, variable};
+use crate::env_value::{Lookup, os_variable};
 use crate::error::{CudaSide, Error, LoadAttempt, Result};
 use crate::nvcc;
 
@@ -142,7 +142,7 @@ impl JitEnv {
     /// Looks with this process's environment.
     #[must_use]
     pub fn find(roots: &JitRoots) -> Self {
-        Self::find_with(roots, &variable, &["/usr/local/cuda"])
+        Self::find_with(roots, &os_variable, &["/usr/local/cuda"])
     }
 
     /// `toolkits` are folders to suggest when no variable leads to a compiler.

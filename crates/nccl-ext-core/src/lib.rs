@@ -24,7 +24,6 @@ mod data_type;
 pub mod device;
 pub mod driver;
 pub mod env_value;
-mod environment;
 mod error;
 mod event;
 pub mod guard;

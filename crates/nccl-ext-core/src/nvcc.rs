@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::environment::Lookup;
+use crate::env_value::Lookup;
 use crate::error::LoadAttempt;
 use crate::jit::JitSpec;
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::{ExtensionSpec, LoadOptions, Opened};
 use crate::driver::{CuResult, DriverApi};
-use crate::environment::variable;
+use crate::env_value::os_variable;
 use crate::error::{CudaSide, Error, Result};
 use crate::nvcc::{self, Nvcc};
 use crate::rules;
@@ -28,14 +28,14 @@ const FEATURE: Option<(u32, &str)> = if cfg!(feature = "cu13") {
 
 /// What decides about the majors of libraries.
 pub(super) struct Choice {
-    wanted: Option<Wanted>,
+    wanted: Option<WantedMajor>,
     /// The compiler that an extension would start.
     nvcc: Option<Nvcc>,
     /// The newest major that the driver supports.
     driver: Option<(u32, PathBuf)>,
 }
 
-struct Wanted {
+struct WantedMajor {
     major: u32,
     by: String,
     strength: Strength,
@@ -59,21 +59,21 @@ impl Choice {
         driver: Option<(u32, PathBuf)>,
     ) -> Result<Self> {
         let compiles = extensions.iter().find_map(|spec| spec.jit);
-        let nvcc = compiles.and_then(|jit| nvcc::find(jit, &variable).ok());
+        let nvcc = compiles.and_then(|jit| nvcc::find(jit, &os_variable).ok());
         let preferred = nvcc.as_ref().and_then(|nvcc| {
             let by = nvcc.path.display().to_string();
-            nvcc.cuda_major.map(|major| Wanted { major, by, strength: Strength::Preferred })
+            nvcc.cuda_major.map(|major| WantedMajor { major, by, strength: Strength::Preferred })
         });
-        let wanted = match (options.cuda, asked(variable(VARIABLE))?, FEATURE) {
+        let wanted = match (options.cuda, asked(os_variable(VARIABLE))?, FEATURE) {
             (Some(major), ..) => {
                 let by = "LoadOptions::cuda".into();
-                Some(Wanted { major, by, strength: Strength::Asked })
+                Some(WantedMajor { major, by, strength: Strength::Asked })
             }
             (None, Some(major), _) => {
-                Some(Wanted { major, by: VARIABLE.into(), strength: Strength::Asked })
+                Some(WantedMajor { major, by: VARIABLE.into(), strength: Strength::Asked })
             }
             (None, None, Some((major, by))) => {
-                Some(Wanted { major, by: by.into(), strength: Strength::Default })
+                Some(WantedMajor { major, by: by.into(), strength: Strength::Default })
             }
             (None, None, None) => preferred,
         };
@@ -113,7 +113,7 @@ impl Choice {
     ) -> Result<()> {
         self.check_driver(library, major)?;
         let Some(built_for) = major else { return Ok(()) };
-        if let Some(Wanted { major, by, strength }) = &self.wanted {
+        if let Some(WantedMajor { major, by, strength }) = &self.wanted {
             let counts = match strength {
                 Strength::Asked => true,
                 Strength::Default => !named,
@@ -162,7 +162,7 @@ mod tests {
 
     fn choice(wanted: Option<(u32, Strength)>, driver: Option<u32>) -> Choice {
         let wanted =
-            wanted.map(|(major, strength)| Wanted { major, by: "a test".into(), strength });
+            wanted.map(|(major, strength)| WantedMajor { major, by: "a test".into(), strength });
         Choice { wanted, nvcc: None, driver: driver.map(|major| (major, "libcuda.so.1".into())) }
     }
 

@@ -10,7 +10,7 @@ use super::search::{Search, Trouble};
 use super::{ExtensionSpec, LoadOptions, Opened, content, mapped};
 use crate::backend::{Backend, BackendBuilder, LibraryInfo, MemorySpace};
 use crate::driver::DriverApi;
-use crate::environment::variable;
+use crate::env_value::os_variable;
 use crate::error::Result;
 use crate::jit::JitRoots;
 use crate::version::Version;
@@ -50,7 +50,8 @@ pub(super) fn load(options: &LoadOptions, extensions: &[&ExtensionSpec]) -> Resu
         .library(nccl.info.clone());
     let mut libraries = Vec::new();
     for spec in extensions {
-        let found = Wanted { spec, options, choice: &choice, nccl: &nccl }.search(&steps)?;
+        let found =
+            ExtensionSearch { spec, options, choice: &choice, nccl: &nccl }.search(&steps)?;
         builder = builder.absorb(found.part);
         if let Some(spec) = spec.jit {
             let (library, nccl) = (found.path, nccl.path.clone());
@@ -76,8 +77,8 @@ fn load_driver() -> Result<(Opened, DriverApi)> {
     Ok((driver, api))
 }
 
-/// An extension that is looked for.
-struct Wanted<'a> {
+/// The search for an extension.
+struct ExtensionSearch<'a> {
     spec: &'a ExtensionSpec,
     options: &'a LoadOptions,
     choice: &'a Choice,
@@ -92,12 +93,12 @@ struct Found {
     cuda_major: Option<u32>,
 }
 
-impl Wanted<'_> {
+impl ExtensionSearch<'_> {
     fn search(&self, steps: &[Step]) -> Result<Found> {
         let ExtensionSpec { library, variable: name, folder, .. } = *self.spec;
         let mut search = Search::new(library);
         let explicit = self.options.extension_path(library).map(PathBuf::from);
-        let named = match (explicit, variable(name)) {
+        let named = match (explicit, os_variable(name)) {
             (Some(path), _) => Some(("explicit path".to_owned(), path)),
             (None, Some(path)) => Some((format!("{name} is set"), path.into())),
             (None, None) => None,

@@ -10,7 +10,7 @@ use super::places::{Place, Step, bare_name};
 use super::search::{Search, Trouble};
 use super::{LoadOptions, Opened, content};
 use crate::backend::LibraryInfo;
-use crate::environment::variable;
+use crate::env_value::os_variable;
 use crate::error::{Error, Result};
 use crate::raw::{NcclApi, ncclResult_t};
 use crate::version::Version;
@@ -44,7 +44,7 @@ pub(super) fn load(
         return Err(Error::MultipleNccl { paths: there.into_iter().map(|f| f.path).collect() });
     }
     let mut search = Search::new(LIBRARY);
-    let named = match (&options.nccl, variable(VARIABLE)) {
+    let named = match (&options.nccl, os_variable(VARIABLE)) {
         (Some(path), _) => Some(("explicit path".to_owned(), path.clone())),
         (None, Some(path)) => Some((format!("{VARIABLE} is set"), path.into())),
         (None, None) => None,

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::{LoadOptions, content, python};
-use crate::environment::variable;
+use crate::env_value::os_variable;
 
 const NATIVE_DIR: &str = "NCCL_EXTENSIONS_NATIVE_DIR";
 
@@ -36,7 +36,7 @@ impl Step {
 /// Everything between the paths that are given and those that are not found.
 pub(super) fn steps(options: &LoadOptions) -> Vec<Step> {
     let mut steps = Vec::new();
-    if let Some(tree) = variable(NATIVE_DIR) {
+    if let Some(tree) = os_variable(NATIVE_DIR) {
         steps.push(Step::new(format!("{NATIVE_DIR} is set"), Place::Tree(tree.into())));
     }
     if let Some(tree) = &options.workspace {

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use crate::environment::variable;
+use crate::env_value::os_variable;
 
 /// The folders of packages that are there, each with what led to it, in Python's own order of
 /// importance. No folder comes twice.
@@ -14,14 +14,14 @@ pub(super) fn sites() -> Vec<(String, PathBuf)> {
             found.push((format!("Python packages, {origin}"), site));
         }
     };
-    for entry in variable("PYTHONPATH").iter().flat_map(std::env::split_paths) {
+    for entry in os_variable("PYTHONPATH").iter().flat_map(std::env::split_paths) {
         // Empty entries mean the current folder, which is no place to load code from.
         if !entry.as_os_str().is_empty() {
             add("PYTHONPATH", entry);
         }
     }
     for name in ["VIRTUAL_ENV", "CONDA_PREFIX"] {
-        if let Some(prefix) = variable(name) {
+        if let Some(prefix) = os_variable(name) {
             below(Path::new(&prefix)).into_iter().for_each(|site| add(name, site));
         }
     }
@@ -33,7 +33,7 @@ pub(super) fn sites() -> Vec<(String, PathBuf)> {
             prefix.into_iter().flat_map(below).for_each(|site| add("python3 on PATH", site));
         }
     }
-    if let Some(home) = variable("HOME") {
+    if let Some(home) = os_variable("HOME") {
         below(&Path::new(&home).join(".local")).into_iter().for_each(|site| add("~/.local", site));
     }
     for prefix in ["/usr/local", "/usr"] {
@@ -60,6 +60,6 @@ fn below(prefix: &Path) -> Vec<PathBuf> {
 }
 
 fn on_path(name: &OsStr) -> Option<PathBuf> {
-    let path = variable("PATH")?;
+    let path = os_variable("PATH")?;
     std::env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
