@@ -8,7 +8,7 @@ use super::{ExtensionSpec, LoadOptions, Opened};
 use crate::driver::{CuResult, DriverApi};
 use crate::env_value::os_variable;
 use crate::error::{CudaSide, Error, Result};
-use crate::nvcc::{self, Nvcc};
+use crate::jit::nvcc::{self, Nvcc};
 use crate::rules;
 use crate::rules::loader::{CUDA_MAJOR, ChoiceFacts};
 

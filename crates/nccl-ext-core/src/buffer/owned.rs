@@ -1,122 +1,18 @@
-//! Memory that tensors are made of.
+//! Memory that a communicator's backend allocates.
 
 use core::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use crate::backend::{Backend, MemorySpace};
+use super::{DeviceBuffer, DeviceBufferMut, RawBuffer};
 use crate::comm::Comm;
-use crate::data_type::{DataType, Element};
+use crate::data_type::Element;
 use crate::driver;
 use crate::error::{Error, Result};
 use crate::rules;
 use crate::rules::buffer::{COPY, CopyFacts, SIZE, SizeFacts};
 use crate::stream::Stream;
-
-/// A buffer as the layers below see it.
-#[derive(Debug, Clone, Copy)]
-pub struct RawBuffer {
-    /// First byte. May dangle when `bytes` is 0.
-    pub ptr: *mut c_void,
-    /// Length in bytes.
-    pub bytes: usize,
-    /// Element type.
-    pub data_type: DataType,
-    /// Where the memory is; compared with the backend's on every call.
-    pub memory: MemorySpace,
-    /// The backend that allocated it, where that is known: a buffer of another backend is refused.
-    pub backend: Option<Backend>,
-}
-
-impl RawBuffer {
-    /// Memory that something else manages: exactly as long as a tensor of these extents, since
-    /// whoever gives the pointer vouches for that. A length that overflows is 0.
-    #[must_use]
-    pub fn unowned(
-        ptr: *mut c_void,
-        data_type: DataType,
-        extents: &[usize],
-        memory: MemorySpace,
-    ) -> Self {
-        let bytes = extents.iter().try_fold(data_type.size(), |n, extent| n.checked_mul(*extent));
-        let bytes = bytes.unwrap_or(0);
-        Self { ptr, bytes, data_type, memory, backend: None }
-    }
-}
-
-/// Memory that a backend can read.
-///
-/// # Safety
-/// [`raw`](Self::raw) gives the same memory on every call while the value is borrowed. The memory
-/// stays valid until everything that was enqueued on a stream before the value's drop has run:
-/// either the drop waits for it, or the free is itself ordered after it on the stream. While the
-/// value is borrowed any thread may use the memory through the pointer, and nothing writes it
-/// through a shared borrow.
-pub unsafe trait DeviceBuffer {
-    /// The memory.
-    fn raw(&self) -> RawBuffer;
-}
-
-/// Memory that a backend can write.
-///
-/// # Safety
-/// As [`DeviceBuffer`]; the memory is writable through the pointer of [`raw_mut`](Self::raw_mut),
-/// any bit pattern is valid in it, and nothing else reads or writes it while the value is
-/// mutably borrowed.
-pub unsafe trait DeviceBufferMut: DeviceBuffer {
-    /// The memory, to be written.
-    fn raw_mut(&mut self) -> RawBuffer;
-}
-
-/// A host slice. Only backends whose memory is the host's take it, and those finish every call
-/// before it returns.
-fn host(ptr: *mut c_void, bytes: usize, data_type: DataType) -> RawBuffer {
-    RawBuffer { ptr, bytes, data_type, memory: MemorySpace::Host, backend: None }
-}
-
-// SAFETY: a slice is `size_of_val` readable bytes that cannot move while it is borrowed; host
-// backends have no work pending after a call, and other backends refuse host memory.
-unsafe impl<T: Element> DeviceBuffer for [T] {
-    fn raw(&self) -> RawBuffer {
-        host(self.as_ptr().cast_mut().cast(), size_of_val(self), T::DATA_TYPE)
-    }
-}
-
-// SAFETY: as above; the pointer comes from a mutable borrow, and `Element` types take any bytes.
-unsafe impl<T: Element> DeviceBufferMut for [T] {
-    fn raw_mut(&mut self) -> RawBuffer {
-        host(self.as_mut_ptr().cast(), size_of_val(self), T::DATA_TYPE)
-    }
-}
-
-// SAFETY: the slice's implementation.
-unsafe impl<T: Element> DeviceBuffer for Vec<T> {
-    fn raw(&self) -> RawBuffer {
-        self.as_slice().raw()
-    }
-}
-
-// SAFETY: the slice's implementation.
-unsafe impl<T: Element> DeviceBufferMut for Vec<T> {
-    fn raw_mut(&mut self) -> RawBuffer {
-        self.as_mut_slice().raw_mut()
-    }
-}
-
-// SAFETY: the slice's implementation.
-unsafe impl<T: Element, const N: usize> DeviceBuffer for [T; N] {
-    fn raw(&self) -> RawBuffer {
-        self.as_slice().raw()
-    }
-}
-
-// SAFETY: the slice's implementation.
-unsafe impl<T: Element, const N: usize> DeviceBufferMut for [T; N] {
-    fn raw_mut(&mut self) -> RawBuffer {
-        self.as_mut_slice().raw_mut()
-    }
-}
 
 /// Memory of a communicator's backend, from `ncclMemAlloc`: device memory on GPUs, host memory on
 /// the CPU backend. With it one program runs on both.

@@ -4,9 +4,9 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::JitSpec;
 use crate::env_value::Lookup;
-use crate::error::LoadAttempt;
-use crate::jit::JitSpec;
+use crate::error::{CudaSide, LoadAttempt};
 
 /// A compiler that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -104,6 +104,11 @@ impl Nvcc {
     fn new(path: PathBuf, origin: String) -> Self {
         let cuda_major = major_by_files(&path).or_else(|| major_by_asking(&path));
         Self { path, origin, cuda_major }
+    }
+
+    /// What a library of another CUDA major does not go with.
+    pub(crate) fn as_cuda_side(&self, spec: &JitSpec) -> CudaSide {
+        CudaSide::Nvcc { path: self.path.clone(), variable: spec.nvcc_variable() }
     }
 
     /// The toolkit's folder, which has `bin/nvcc` and `include/`.

@@ -1,15 +1,18 @@
 //! A backend: the function tables that everything above calls through.
 
+mod builder;
+mod library;
+
 use std::any::Any;
 use std::fmt;
-use std::path::PathBuf;
 
+pub use self::builder::BackendBuilder;
+pub use self::library::{ExtensionTable, LibraryInfo};
 use crate::driver::DriverApi;
 use crate::error::{Error, Result};
 use crate::guard::{self, Foreign};
 use crate::jit::{JitEnv, JitRoots};
 use crate::raw::{NcclApi, ncclComm_t, ncclResult_t};
-use crate::version::Version;
 
 /// Where a backend's tensors live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,6 +23,14 @@ pub enum MemorySpace {
     Device,
 }
 
+impl MemorySpace {
+    /// Whether calls on this memory finish before they return.
+    #[must_use]
+    pub fn is_synchronous(self) -> bool {
+        self == Self::Host
+    }
+}
+
 impl fmt::Display for MemorySpace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -27,47 +38,6 @@ impl fmt::Display for MemorySpace {
             Self::Device => "device memory",
         })
     }
-}
-
-/// A library behind a backend.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LibraryInfo {
-    /// Its name: `libnccl.so.2`.
-    pub name: &'static str,
-    /// The version it reports.
-    pub version: Version,
-    /// The file that is mapped; `None` for code inside this program.
-    pub path: Option<PathBuf>,
-    /// Identifies the build of the mapped code: the GNU build id, in hexadecimal.
-    pub build_id: Option<String>,
-    /// The CUDA major that it was built with, where its content or its folder tells.
-    pub cuda_major: Option<u32>,
-    /// Which step of the loader's search found it.
-    pub origin: Option<String>,
-}
-
-impl LibraryInfo {
-    /// Code inside this program.
-    #[must_use]
-    pub const fn new(name: &'static str, version: Version) -> Self {
-        Self { name, version, path: None, build_id: None, cuda_major: None, origin: None }
-    }
-
-    /// A library in a file. The loader fills in the rest.
-    #[must_use]
-    pub fn at(mut self, path: impl Into<PathBuf>) -> Self {
-        self.path = Some(path.into());
-        self
-    }
-}
-
-/// A function table of an extension library, as its sys crate defines it.
-///
-/// The core crate knows no extension: a backend keeps each table under its type.
-pub trait ExtensionTable: Any + Send + Sync {
-    /// The library's name.
-    const LIBRARY: &'static str;
 }
 
 /// What a backend can say beyond C return codes. Both calls concern the calling thread or rank.
@@ -282,85 +252,6 @@ impl fmt::Debug for Backend {
             .field("memory", &self.0.memory)
             .field("libraries", &self.0.libraries)
             .finish_non_exhaustive()
-    }
-}
-
-/// Collects tables; see [`Backend::builder`].
-pub struct BackendBuilder(Inner);
-
-impl BackendBuilder {
-    /// Sets NCCL's functions. Without it every NCCL call returns `ncclInvalidUsage`.
-    #[must_use]
-    pub fn nccl(mut self, table: NcclApi) -> Self {
-        self.0.nccl = table;
-        self
-    }
-
-    /// Sets the driver's functions.
-    #[must_use]
-    pub fn driver(mut self, table: DriverApi) -> Self {
-        self.0.driver = table;
-        self
-    }
-
-    /// Adds the table of an extension library.
-    #[must_use]
-    pub fn extension<T: ExtensionTable>(mut self, table: T) -> Self {
-        self.0.extensions.push((T::LIBRARY, Box::leak(Box::new(table))));
-        self
-    }
-
-    /// Adds a library to what [`Backend::libraries`] reports.
-    #[must_use]
-    pub fn library(mut self, info: LibraryInfo) -> Self {
-        self.0.libraries.push(info);
-        self
-    }
-
-    /// Says that an extension compiles kernels at run time, for [`Backend::jit_env`].
-    #[must_use]
-    pub fn jit(mut self, roots: JitRoots) -> Self {
-        self.0.jit = Some(roots);
-        self
-    }
-
-    /// Sets the hooks.
-    #[must_use]
-    pub fn hooks(mut self, hooks: Hooks) -> Self {
-        self.0.hooks = Some(hooks);
-        self
-    }
-
-    /// Finishes the backend.
-    ///
-    /// # Safety
-    /// The tables follow the C contracts of the functions whose names they carry, for the rest of
-    /// the process: they may be called from any thread, and what they say about memory they read
-    /// and write is true of [`MemorySpace`] `memory`.
-    #[must_use]
-    pub unsafe fn build(self) -> Backend {
-        Backend(Box::leak(Box::new(self.0)))
-    }
-}
-
-/// What the loader needs beyond what everybody may do.
-#[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]
-impl BackendBuilder {
-    /// Takes over the extensions and libraries of another builder.
-    pub(crate) fn absorb(mut self, other: Self) -> Self {
-        self.0.extensions.extend(other.0.extensions);
-        self.0.libraries.extend(other.0.libraries);
-        self
-    }
-
-    /// What a backend made of it would report.
-    pub(crate) fn into_libraries(self) -> Vec<LibraryInfo> {
-        self.0.libraries
-    }
-
-    /// The library that was added last.
-    pub(crate) fn last_library(&mut self) -> Option<&mut LibraryInfo> {
-        self.0.libraries.last_mut()
     }
 }
 

@@ -1,0 +1,162 @@
+//! NCCL's collectives.
+
+use super::Comm;
+use crate::buffer::{DeviceBuffer, DeviceBufferMut, RawBuffer};
+use crate::error::{Result, Scope};
+use crate::raw::ncclRedOp_t;
+use crate::rules::{self, comm};
+use crate::stream::Stream;
+
+/// How all-reduce combines values.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[doc(alias = "ncclRedOp_t")]
+pub enum Reduction {
+    /// Sum.
+    Sum,
+    /// Product.
+    Product,
+    /// Largest.
+    Max,
+    /// Smallest.
+    Min,
+}
+
+impl Reduction {
+    fn as_raw(self) -> ncclRedOp_t {
+        match self {
+            Self::Sum => ncclRedOp_t::ncclSum,
+            Self::Product => ncclRedOp_t::ncclProd,
+            Self::Max => ncclRedOp_t::ncclMax,
+            Self::Min => ncclRedOp_t::ncclMin,
+        }
+    }
+}
+
+impl Comm {
+    /// Gathers `send` of every rank into `recv`, in rank order. `recv` is `size` times as long.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for lengths, types or memory that do not fit; what the backend reports.
+    #[doc(alias = "ncclAllGather")]
+    pub fn all_gather<S, D>(&self, send: &S, recv: &mut D, stream: Stream<'_>) -> Result<()>
+    where
+        S: DeviceBuffer + ?Sized,
+        D: DeviceBufferMut + ?Sized,
+    {
+        let (send, recv) = (send.raw(), recv.raw_mut());
+        self.check_pair(&send, &recv, self.0.size)?;
+        let count = send.bytes / send.data_type.size();
+        let data_type = send.data_type.as_raw();
+        let _device = self.activate()?;
+        let _calls = self.lock();
+        // SAFETY: `check_pair` made sure that both hold the elements; their owners keep them valid
+        // until the enqueued work is done.
+        unsafe {
+            let function = self.0.backend.nccl().ncclAllGather;
+            self.call(
+                "ncclAllGather",
+                function,
+                (send.ptr.cast_const(), recv.ptr, count, data_type, self.0.raw, stream.as_raw()),
+            )
+        }
+    }
+
+    /// Combines `send` of every rank element by element into every rank's `recv`.
+    ///
+    /// # Errors
+    /// As [`all_gather`](Self::all_gather).
+    #[doc(alias = "ncclAllReduce")]
+    pub fn all_reduce<S, D>(
+        &self,
+        send: &S,
+        recv: &mut D,
+        reduction: Reduction,
+        stream: Stream<'_>,
+    ) -> Result<()>
+    where
+        S: DeviceBuffer + ?Sized,
+        D: DeviceBufferMut + ?Sized,
+    {
+        let (send, recv) = (send.raw(), recv.raw_mut());
+        self.check_pair(&send, &recv, 1)?;
+        let count = send.bytes / send.data_type.size();
+        let data_type = send.data_type.as_raw();
+        let _device = self.activate()?;
+        let _calls = self.lock();
+        // SAFETY: as in `all_gather`.
+        unsafe {
+            let function = self.0.backend.nccl().ncclAllReduce;
+            self.call(
+                "ncclAllReduce",
+                function,
+                (
+                    send.ptr.cast_const(),
+                    recv.ptr,
+                    count,
+                    data_type,
+                    reduction.as_raw(),
+                    self.0.raw,
+                    stream.as_raw(),
+                ),
+            )
+        }
+    }
+
+    /// Copies `root`'s `buffer` to every rank's.
+    ///
+    /// # Errors
+    /// As [`all_gather`](Self::all_gather).
+    #[doc(alias = "ncclBroadcast")]
+    pub fn broadcast<B>(&self, buffer: &mut B, root: usize, stream: Stream<'_>) -> Result<()>
+    where
+        B: DeviceBufferMut + ?Sized,
+    {
+        let buffer = buffer.raw_mut();
+        self.tell_if_local(self.check_memory("buffer", &buffer))?;
+        let facts = comm::RootFacts { root, ranks: self.0.size };
+        rules::check(comm::ROOT, |broken| broken(&facts))?;
+        let root = root as i32; // less than the ranks, which NCCL counts in an `int`
+        let count = buffer.bytes / buffer.data_type.size();
+        let _device = self.activate()?;
+        let _calls = self.lock();
+        // SAFETY: as in `all_gather`; NCCL allows sending and receiving in place.
+        unsafe {
+            let function = self.0.backend.nccl().ncclBroadcast;
+            self.call(
+                "ncclBroadcast",
+                function,
+                (
+                    buffer.ptr.cast_const(),
+                    buffer.ptr,
+                    count,
+                    buffer.data_type.as_raw(),
+                    root,
+                    self.0.raw,
+                    stream.as_raw(),
+                ),
+            )
+        }
+    }
+
+    /// Passes on the verdict of a check before a collective. Only this rank knows its buffers:
+    /// its peers would wait for it, so they are told, where the backend can.
+    fn tell_if_local<T>(&self, checked: Result<T>) -> Result<T> {
+        if let Err(error) = &checked
+            && error.scope() == Scope::Local
+        {
+            self.fail(error);
+        }
+        checked
+    }
+
+    fn check_pair(&self, send: &RawBuffer, recv: &RawBuffer, factor: usize) -> Result<()> {
+        self.tell_if_local(self.fits(send, recv, factor))
+    }
+
+    fn fits(&self, send: &RawBuffer, recv: &RawBuffer, factor: usize) -> Result<()> {
+        self.check_memory("send", send)?;
+        self.check_memory("recv", recv)?;
+        let facts = comm::ReceiveFacts { send: *send, recv: *recv, factor };
+        rules::check(comm::RECEIVE, |broken| broken(&facts))
+    }
+}

@@ -1,0 +1,215 @@
+//! Communicators.
+
+mod bootstrap;
+mod collectives;
+mod memory;
+mod words;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+pub use self::bootstrap::UniqueId;
+pub use self::collectives::Reduction;
+pub use self::words::RankWords;
+use crate::backend::{self, Backend, MemorySpace};
+use crate::device::{Context, DeviceScope};
+use crate::error::{Error, Refused, Result};
+use crate::guard::Foreign;
+use crate::raw::{ncclComm_t, ncclResult_t};
+
+struct Inner {
+    backend: Backend,
+    raw: ncclComm_t,
+    rank: usize,
+    size: usize,
+    device: i32,
+    /// Held over each native call: NCCL allows one thread at a time on a communicator, and the
+    /// extensions run collectives of their own on it.
+    calls: Mutex<()>,
+    context: OnceLock<Context>,
+    marked_for_abort: AtomicBool,
+}
+
+// SAFETY: NCCL communicators are not tied to a thread; `calls` keeps two threads from using one at
+// the same time.
+unsafe impl Send for Inner {}
+// SAFETY: as above.
+unsafe impl Sync for Inner {}
+
+/// A rank's membership in a communicator.
+///
+/// Clones share it. The last clone's drop aborts it, which is local: a collective in a drop would
+/// hang when a peer is gone. [`destroy`](Self::destroy) ends it in good order.
+#[derive(Clone)]
+#[doc(alias = "ncclComm_t")]
+pub struct Comm(Arc<Inner>);
+
+impl Comm {
+    /// The backend it was made on.
+    #[must_use]
+    pub fn backend(&self) -> Backend {
+        self.0.backend
+    }
+
+    /// This rank.
+    #[must_use]
+    #[doc(alias = "ncclCommUserRank")]
+    pub fn rank(&self) -> usize {
+        self.0.rank
+    }
+
+    /// Number of ranks.
+    #[must_use]
+    #[doc(alias = "ncclCommCount")]
+    pub fn size(&self) -> usize {
+        self.0.size
+    }
+
+    /// The device's ordinal.
+    #[must_use]
+    #[doc(alias = "ncclCommCuDevice")]
+    pub fn device(&self) -> i32 {
+        self.0.device
+    }
+
+    /// Makes the communicator's device current on this thread, until the scope drops. Every call
+    /// of these crates does it for itself: threads of a pool have no device current, and kernels
+    /// go to the current one.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    pub fn activate(&self) -> Result<DeviceScope> {
+        let Inner { backend, device, context, .. } = &*self.0;
+        if backend.memory() == MemorySpace::Host {
+            return Ok(DeviceScope::host(*backend));
+        }
+        let context = match context.get() {
+            Some(context) => *context,
+            None => {
+                let primary = Context::primary(*backend, *device)?;
+                *context.get_or_init(|| primary)
+            }
+        };
+        DeviceScope::make_current(*backend, context)
+    }
+
+    /// The C handle, for calls that these crates do not wrap.
+    #[must_use]
+    pub fn as_raw(&self) -> ncclComm_t {
+        self.0.raw
+    }
+
+    /// Keeps every other thread out of native calls on this communicator until the guard drops:
+    /// for native calls that these crates do not wrap. All calls of these crates take it for
+    /// themselves, so none may be made while holding it.
+    pub fn lock(&self) -> MutexGuard<'_, ()> {
+        // A panic while it was held cannot have left native state half-changed by Rust code.
+        self.0.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Marks it for abort: something on it was leaked or left out of step, so it will not be
+    /// finalised in good order.
+    pub fn mark_for_abort(&self) {
+        self.0.marked_for_abort.store(true, Ordering::Release);
+    }
+
+    /// Whether it is marked for abort.
+    #[must_use]
+    pub fn is_marked_for_abort(&self) -> bool {
+        self.0.marked_for_abort.load(Ordering::Acquire)
+    }
+
+    /// Tells the peers, where the backend can, that this rank will not come to the next
+    /// collective, and marks the communicator for abort.
+    pub fn fail(&self, error: &Error) {
+        self.mark_for_abort();
+        if let Some(hooks) = self.0.backend.hooks() {
+            // SAFETY: the communicator lives as long as this handle.
+            unsafe { (hooks.fail_rank)(self.0.raw, error) };
+        }
+    }
+
+    /// Makes a native call of this communicator's backend through the [`guard`](crate::guard) and turns what
+    /// comes back into the best error, on the call's thread.
+    ///
+    /// The caller holds [`lock`](Self::lock) and has the device current.
+    ///
+    /// # Errors
+    /// [`Error::Exception`] for a C++ exception, else what the backend reports.
+    ///
+    /// # Safety
+    /// As for the call, except that C++ exceptions may leave it.
+    pub unsafe fn call<F>(
+        &self,
+        name: &'static str,
+        function: F,
+        arguments: F::Arguments,
+    ) -> Result<()>
+    where
+        F: Foreign<Output = ncclResult_t>,
+    {
+        let backend = self.0.backend;
+        // SAFETY: this function's contract; the communicator lives as long as this handle, and
+        // NCCL's text stays until its next error on this thread.
+        unsafe {
+            backend.call(name, function, arguments, || {
+                Ok(backend::text((backend.nccl().ncclGetLastError)(self.0.raw)))
+            })
+        }
+    }
+
+    /// Ends the communicator in good order. Every rank calls it, after its last collective.
+    ///
+    /// # Errors
+    /// [`Error::Busy`], with the communicator, while clones, groups, handles or buffers live;
+    /// what the backend reports.
+    #[doc(alias = "ncclCommFinalize")]
+    #[doc(alias = "ncclCommDestroy")]
+    pub fn destroy(self) -> Result<(), Refused<Self>> {
+        let inner = match Arc::try_unwrap(self.0) {
+            Ok(inner) => inner,
+            Err(shared) => {
+                let error = Error::Busy {
+                    what: "the communicator",
+                    reason: format!(
+                        "{} other owner(s) (clones, groups, handles, buffers) live; drop or \
+                         destroy them first",
+                        Arc::strong_count(&shared) - 1
+                    ),
+                };
+                return Err(Refused::kept(error, Self(shared)));
+            }
+        };
+        if inner.marked_for_abort.load(Ordering::Acquire) {
+            return Ok(()); // the drop aborts it
+        }
+        let inner = std::mem::ManuallyDrop::new(inner);
+        let nccl = inner.backend.nccl();
+        // SAFETY: the last owner gives up a live communicator; its drop does not run any more.
+        let result = unsafe {
+            let code = (nccl.ncclCommFinalize)(inner.raw);
+            let finalized = inner.backend.check("ncclCommFinalize", code, inner.raw);
+            let code = (nccl.ncclCommDestroy)(inner.raw);
+            finalized
+                .and_then(|()| inner.backend.check("ncclCommDestroy", code, core::ptr::null_mut()))
+        };
+        result.map_err(Refused::lost)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // SAFETY: the last owner; abort is local and ends pending work.
+        let code = unsafe { (self.backend.nccl().ncclCommAbort)(self.raw) };
+        if !code.is_success() {
+            tracing::error!(rank = self.rank, code = code.0, "ncclCommAbort failed");
+        }
+    }
+}
+
+impl fmt::Debug for Comm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Comm(rank {} of {} on {})", self.0.rank, self.0.size, self.0.backend.name())
+    }
+}
