@@ -2,35 +2,14 @@
 
 use std::fmt;
 
+use nccl_ext_core::rules::check;
 use nccl_ext_core::{DataType, Error, Result};
 
 use crate::mesh::{MAX_MESH_DIMS, Mesh};
 use crate::placement::Placement;
-use crate::rules::{self, layout};
+use crate::rules::layout::{self, LayoutFacts};
 use crate::shape::{MAX_TENSOR_DIMS, Shape};
 use crate::sharding::Sharding;
-
-/// Whether the library moves elements of this type (M2N 1.5).
-pub(crate) fn supports(data_type: DataType) -> bool {
-    use DataType::{
-        Bfloat16, Float8E4m3, Float8E5m2, Float16, Float32, Float64, Int8, Int32, Int64, Uint8,
-        Uint32, Uint64,
-    };
-    matches!(
-        data_type,
-        Int8 | Uint8
-            | Int32
-            | Uint32
-            | Int64
-            | Uint64
-            | Float16
-            | Bfloat16
-            | Float32
-            | Float64
-            | Float8E4m3
-            | Float8E5m2
-    )
-}
 
 /// One side of a reshard without its memory: mesh, placements, the shape of a rank's tile and the
 /// element type.
@@ -59,7 +38,7 @@ pub(crate) fn supports(data_type: DataType) -> bool {
 /// ```
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(try_from = "Plain", into = "Plain"))]
+#[cfg_attr(feature = "serde", serde(try_from = "SerializedLayout", into = "SerializedLayout"))]
 pub struct Layout {
     mesh: Mesh,
     /// Resolved; padded with `Replicate`.
@@ -82,8 +61,8 @@ impl Layout {
         local_shape: &[usize],
         data_type: DataType,
     ) -> Result<Self> {
-        let facts = layout::Facts { mesh: &mesh, placements, local_shape, data_type };
-        rules::check(layout::RULES, |broken| broken(&facts))?;
+        let facts = LayoutFacts { mesh: &mesh, placements, local_shape, data_type };
+        check(layout::RULES, |broken| broken(&facts))?;
         let mut resolved = [Placement::Replicate; MAX_MESH_DIMS];
         for (to, from) in resolved.iter_mut().zip(placements) {
             *to = from.resolved(local_shape.len()).unwrap_or(Placement::Replicate);
@@ -209,7 +188,7 @@ impl fmt::Debug for Layout {
 #[cfg(feature = "serde")]
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Plain {
+struct SerializedLayout {
     mesh: Mesh,
     placements: Vec<Placement>,
     local_shape: Vec<usize>,
@@ -217,7 +196,7 @@ struct Plain {
 }
 
 #[cfg(feature = "serde")]
-impl From<Layout> for Plain {
+impl From<Layout> for SerializedLayout {
     fn from(layout: Layout) -> Self {
         Self {
             mesh: layout.mesh,
@@ -229,11 +208,16 @@ impl From<Layout> for Plain {
 }
 
 #[cfg(feature = "serde")]
-impl TryFrom<Plain> for Layout {
+impl TryFrom<SerializedLayout> for Layout {
     type Error = Error;
 
-    fn try_from(plain: Plain) -> Result<Self> {
-        Self::new(plain.mesh, &plain.placements, &plain.local_shape, plain.data_type)
+    fn try_from(serialized: SerializedLayout) -> Result<Self> {
+        Self::new(
+            serialized.mesh,
+            &serialized.placements,
+            &serialized.local_shape,
+            serialized.data_type,
+        )
     }
 }
 

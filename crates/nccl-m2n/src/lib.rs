@@ -58,20 +58,17 @@
 //!   manifest.
 
 mod agreement;
-mod buckets;
 mod config;
 mod dist_tensor;
-mod epoch;
 mod fabric;
-mod gate;
 mod group;
 mod layout;
-mod member;
+mod library;
 mod mesh;
-mod native;
 mod placement;
 pub mod plan;
-mod reshard;
+mod recording;
+mod reshard_call;
 mod rules;
 mod runtime;
 mod settings;
@@ -79,7 +76,6 @@ mod shape;
 mod sharding;
 mod window;
 
-pub use buckets::Buckets;
 pub use config::{Agreement, Config};
 pub use dist_tensor::{DistTensor, DistTensorMut};
 pub use fabric::Fabric;
@@ -93,7 +89,7 @@ pub use nccl_ext_core::{
 pub use placement::Placement;
 pub use rules::{RuleInfo, all as rules};
 pub use runtime::{Runtime, finalize_default, last_error};
-pub use settings::{CopyAlgorithm, Settings};
+pub use settings::{Buckets, CopyAlgorithm, Settings};
 pub use shape::{MAX_TENSOR_DIMS, Shape};
 pub use sharding::Sharding;
 pub use window::Window;

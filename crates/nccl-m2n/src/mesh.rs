@@ -4,21 +4,14 @@ use std::fmt;
 use std::ops::Range;
 
 use nccl_ext_core::Result;
+use nccl_ext_core::rules::check;
 
-use crate::rules::{self, mesh};
+use crate::rules::mesh::{self, MeshFacts, RankListFacts};
 
 /// Most dimensions a mesh has.
 #[doc(alias = "NCCL_RESHARD_MAX_MESH_DIMS")]
 #[doc(alias = "MESH_NDIMS")]
 pub const MAX_MESH_DIMS: usize = 2;
-
-/// Most ranks, and the highest end of an interval of ranks: C counts them with an `int`.
-pub(crate) const MAX_RANKS: usize = i32::MAX as usize;
-
-/// Number of ranks, unless it overflows.
-pub(crate) fn ranks_of(dims: &[usize]) -> Option<usize> {
-    dims.iter().try_fold(1_usize, |product, dim| product.checked_mul(*dim))
-}
 
 /// A grid of ranks: topology, without a tensor.
 ///
@@ -38,7 +31,7 @@ pub(crate) fn ranks_of(dims: &[usize]) -> Option<usize> {
 #[doc(alias = "ncclMesh_t")]
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(try_from = "Plain", into = "Plain"))]
+#[cfg_attr(feature = "serde", serde(try_from = "SerializedMesh", into = "SerializedMesh"))]
 pub struct Mesh {
     /// Padded with 1.
     dims: [usize; MAX_MESH_DIMS],
@@ -53,8 +46,8 @@ impl Mesh {
     /// [`Error::Invalid`](crate::Error::Invalid) without dimensions or with more than two, for a
     /// dimension of 0, and when the ranks do not fit a C int.
     pub fn new(dims: &[usize], start_rank: usize) -> Result<Self> {
-        let facts = mesh::Facts { dims, start_rank };
-        rules::check(mesh::RULES, |broken| broken(&facts))?;
+        let facts = MeshFacts { dims, start_rank };
+        check(mesh::RULES, |broken| broken(&facts))?;
         let mut mesh = Self { dims: [1; MAX_MESH_DIMS], ndims: dims.len(), start_rank };
         for (to, from) in mesh.dims.iter_mut().zip(dims) {
             *to = *from;
@@ -68,7 +61,7 @@ impl Mesh {
     /// [`Error::Invalid`](crate::Error::Invalid) without ranks, and when they are not one ascending
     /// interval.
     pub fn from_ranks(ranks: &[usize]) -> Result<Self> {
-        Self::check_ranks(&mesh::Ranks { all: ranks, lengths: (ranks.len(), ranks.len()) })?;
+        Self::check_ranks(&RankListFacts { all: ranks, lengths: (ranks.len(), ranks.len()) })?;
         Self::new(&[ranks.len()], ranks.first().copied().unwrap_or(0))
     }
 
@@ -80,12 +73,12 @@ impl Mesh {
         let all: Vec<usize> = rows.iter().flat_map(|row| row.as_ref().iter().copied()).collect();
         let lengths = || rows.iter().map(|row| row.as_ref().len());
         let lengths = (lengths().min().unwrap_or(0), lengths().max().unwrap_or(0));
-        Self::check_ranks(&mesh::Ranks { all: &all, lengths })?;
+        Self::check_ranks(&RankListFacts { all: &all, lengths })?;
         Self::new(&[rows.len(), lengths.0], all.first().copied().unwrap_or(0))
     }
 
-    fn check_ranks(facts: &mesh::Ranks<'_>) -> Result<()> {
-        rules::check(mesh::FROM_RANKS, |broken| broken(facts))
+    fn check_ranks(facts: &RankListFacts<'_>) -> Result<()> {
+        check(mesh::FROM_RANKS, |broken| broken(facts))
     }
 
     /// The dimensions, as given.
@@ -150,24 +143,24 @@ impl fmt::Debug for Mesh {
 #[cfg(feature = "serde")]
 #[derive(serde::Serialize, serde::Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Plain {
+struct SerializedMesh {
     dims: Vec<usize>,
     start_rank: usize,
 }
 
 #[cfg(feature = "serde")]
-impl From<Mesh> for Plain {
+impl From<Mesh> for SerializedMesh {
     fn from(mesh: Mesh) -> Self {
         Self { dims: mesh.dims().to_vec(), start_rank: mesh.start_rank }
     }
 }
 
 #[cfg(feature = "serde")]
-impl TryFrom<Plain> for Mesh {
+impl TryFrom<SerializedMesh> for Mesh {
     type Error = nccl_ext_core::Error;
 
-    fn try_from(plain: Plain) -> Result<Self> {
-        Self::new(&plain.dims, plain.start_rank)
+    fn try_from(serialized: SerializedMesh) -> Result<Self> {
+        Self::new(&serialized.dims, serialized.start_rank)
     }
 }
 

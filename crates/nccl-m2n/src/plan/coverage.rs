@@ -5,7 +5,7 @@
 
 use nccl_ext_core::{Error, Result};
 
-use super::geometry::{Geometry, Side};
+use super::geometry::{Geometry, SideGeometry};
 use super::transfer::Transfer;
 use crate::layout::Layout;
 use crate::shape::MAX_TENSOR_DIMS;
@@ -25,13 +25,13 @@ type Point = [usize; MAX_TENSOR_DIMS];
 
 /// A box of a tile, innermost dimension in bytes.
 #[derive(Debug, Clone, Copy)]
-struct Box {
+struct TileBox {
     rank: usize,
     low: Point,
     size: Point,
 }
 
-impl Box {
+impl TileBox {
     fn volume(&self) -> usize {
         self.size.iter().product()
     }
@@ -49,11 +49,11 @@ pub fn prove(
     destination: &Layout,
     transfers: impl IntoIterator<Item = Transfer>,
 ) -> Result<Proof> {
-    prove_about(source, destination, transfers, 0)
+    prove_many(source, destination, transfers, 0)
 }
 
 /// The same with room for so many transfers.
-pub(super) fn prove_about(
+pub(super) fn prove_many(
     source: &Layout,
     destination: &Layout,
     transfers: impl IntoIterator<Item = Transfer>,
@@ -62,7 +62,7 @@ pub(super) fn prove_about(
     let geometry = Geometry::new(source, destination);
     let mut boxes = Vec::with_capacity(count);
     for transfer in transfers {
-        boxes.push(written(&geometry, &transfer)?);
+        boxes.push(box_written_by(&geometry, &transfer)?);
     }
     boxes.sort_unstable_by_key(|written| written.rank);
     let mut proof = Proof { transfers: boxes.len(), bytes: 0 };
@@ -70,7 +70,7 @@ pub(super) fn prove_about(
     for rank in destination.mesh().ranks() {
         let count = rest.iter().take_while(|written| written.rank == rank).count();
         let (own, others) = rest.split_at_mut(count);
-        fill(&geometry.destination, rank, own)?;
+        account_for_tile(&geometry.destination, rank, own)?;
         rest = others;
         proof.bytes = proof.bytes.saturating_add(geometry.destination.bytes());
     }
@@ -85,11 +85,11 @@ fn coverage(rank: usize, problem: impl Into<String>) -> Error {
 }
 
 /// The box that a transfer writes, once it is clear that it reads the same box of the tensor.
-fn written(geometry: &Geometry, transfer: &Transfer) -> Result<Box> {
+fn box_written_by(geometry: &Geometry, transfer: &Transfer) -> Result<TileBox> {
     let rank = transfer.destination;
     let wrong = |what: &str| Err(coverage(rank, format!("{transfer:?}: {what}")));
     let (from, to) = (&geometry.source, &geometry.destination);
-    let holds = |side: &Side, rank, shard| {
+    let holds = |side: &SideGeometry, rank, shard| {
         side.sharding.held_by(rank).is_some_and(|(held, _)| held == shard)
     };
     if !holds(from, transfer.source, transfer.source_shard)
@@ -99,27 +99,27 @@ fn written(geometry: &Geometry, transfer: &Transfer) -> Result<Box> {
     }
     let sides = [(from, transfer.source_offset, 0), (to, transfer.destination_offset, 1)];
     let boxes = sides.map(|(side, offset, which)| {
-        region(side, transfer, offset, |level| {
+        box_of_runs(side, transfer, offset, |level| {
             [level.source_stride, level.destination_stride][which]
         })
     });
     let [Some((from_low, from_size)), Some((low, size))] = boxes else {
         return wrong("its runs are no box of the tile");
     };
-    let global = |side: &Side, shard, low: Point| -> Point {
-        let origin = side.origin(shard);
-        std::array::from_fn(|x| origin[x] + low[x])
+    let global = |side: &SideGeometry, shard, low: Point| -> Point {
+        let start = side.start_of(shard);
+        std::array::from_fn(|x| start[x] + low[x])
     };
     let read = global(from, transfer.source_shard, from_low);
     if read != global(to, transfer.destination_shard, low) || from_size != size {
         return wrong("it reads another part of the tensor than it writes");
     }
-    Ok(Box { rank, low, size })
+    Ok(TileBox { rank, low, size })
 }
 
 /// The box of a tile that runs cover; `None` when they are none, or leave the tile.
-fn region(
-    side: &Side,
+fn box_of_runs(
+    side: &SideGeometry,
     transfer: &Transfer,
     offset: usize,
     stride: impl Fn(&super::Loop) -> usize,
@@ -147,9 +147,9 @@ fn region(
 }
 
 /// Accounts for every byte of one tile.
-fn fill(side: &Side, rank: usize, boxes: &mut [Box]) -> Result<()> {
+fn account_for_tile(side: &SideGeometry, rank: usize, boxes: &mut [TileBox]) -> Result<()> {
     let total = side.bytes();
-    let written = boxes.iter().map(Box::volume).fold(0, usize::saturating_add);
+    let written = boxes.iter().map(TileBox::volume).fold(0, usize::saturating_add);
     if written != total {
         let problem = format!("{written} of {total} bytes are written");
         return Err(coverage(rank, problem));
@@ -166,10 +166,10 @@ fn fill(side: &Side, rank: usize, boxes: &mut [Box]) -> Result<()> {
         [] | [_] => {
             let x = partial.first().copied().unwrap_or(0);
             let unit = total / extents[x];
-            let span = |b: &Box| (b.low[x] * unit, (b.low[x] + b.size[x]) * unit);
+            let span = |b: &TileBox| (b.low[x] * unit, (b.low[x] + b.size[x]) * unit);
             boxes.iter().map(span).collect()
         }
-        _ => boxes.iter().flat_map(|written| rows(side, written)).collect(),
+        _ => boxes.iter().flat_map(|written| runs_of(side, written)).collect(),
     };
     spans.sort_unstable();
     let mut end = 0;
@@ -184,7 +184,10 @@ fn fill(side: &Side, rank: usize, boxes: &mut [Box]) -> Result<()> {
 }
 
 /// The runs of a box in its tile.
-fn rows<'a>(side: &'a Side, written: &'a Box) -> impl Iterator<Item = (usize, usize)> + 'a {
+fn runs_of<'a>(
+    side: &'a SideGeometry,
+    written: &'a TileBox,
+) -> impl Iterator<Item = (usize, usize)> + 'a {
     let strides = side.strides();
     (0..written.size[0]).flat_map(move |i| {
         (0..written.size[1]).map(move |j| {
@@ -250,11 +253,11 @@ mod tests {
     fn boxes_that_differ_along_two_dimensions_are_accounted_for_byte_by_byte() {
         let side = Geometry::new(plan().source(), plan().destination()).destination;
         // A tile of 4 x 2 bytes in four boxes of 2 x 1.
-        let quarter = |i: usize, j: usize| Box { rank: 2, low: [i, j, 0], size: [2, 1, 1] };
+        let quarter = |i: usize, j: usize| TileBox { rank: 2, low: [i, j, 0], size: [2, 1, 1] };
         let mut boxes = [quarter(2, 1), quarter(0, 0), quarter(0, 1), quarter(2, 0)];
-        assert!(fill(&side, 2, &mut boxes).is_ok());
+        assert!(account_for_tile(&side, 2, &mut boxes).is_ok());
         let mut boxes = [quarter(2, 1), quarter(0, 0), quarter(0, 1), quarter(1, 0)];
-        let message = fill(&side, 2, &mut boxes).unwrap_err().to_string();
+        let message = account_for_tile(&side, 2, &mut boxes).unwrap_err().to_string();
         assert!(message.contains("byte 2 is written twice"), "{message}");
     }
 

@@ -30,7 +30,7 @@ impl fmt::Display for Difference {
     }
 }
 
-fn of_layouts(side: &str, first: &Layout, second: &Layout) -> Option<Difference> {
+fn difference_of_layouts(side: &str, first: &Layout, second: &Layout) -> Option<Difference> {
     let what = |field: &str| format!("{side} {field}");
     let (a, b) = (first, second);
     if a.mesh().dims() != b.mesh().dims() {
@@ -50,20 +50,22 @@ fn of_layouts(side: &str, first: &Layout, second: &Layout) -> Option<Difference>
 }
 
 /// The first difference of two calls, each a source and a destination.
-pub(crate) fn of_calls(
+pub(crate) fn difference_of_calls(
     first: (&Layout, &Layout),
     second: (&Layout, &Layout),
 ) -> Option<Difference> {
-    let source = of_layouts("source", first.0, second.0);
-    source.or_else(|| of_layouts("destination", first.1, second.1))
+    let source = difference_of_layouts("source", first.0, second.0);
+    source.or_else(|| difference_of_layouts("destination", first.1, second.1))
 }
 
 impl Plan {
     /// The first thing that differs from another plan; `None` when they are the same.
     #[must_use]
     pub fn first_difference(&self, other: &Self) -> Option<Difference> {
-        let calls =
-            of_calls((&self.source, &self.destination), (&other.source, &other.destination));
+        let calls = difference_of_calls(
+            (&self.source, &self.destination),
+            (&other.source, &other.destination),
+        );
         calls.or_else(|| {
             let ours = condition_words(&self.conditions);
             let theirs = condition_words(&other.conditions);

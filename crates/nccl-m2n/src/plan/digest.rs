@@ -2,12 +2,10 @@
 
 use std::fmt;
 
-use super::Conditions;
+use super::balance::LoadBalance;
+use super::conditions::{Conditions, Grouping};
 use crate::layout::Layout;
 use crate::settings::CopyAlgorithm;
-
-use super::balance::LoadBalance;
-use super::conditions::Grouping;
 
 /// 128 bits over everything that a plan depends on.
 ///

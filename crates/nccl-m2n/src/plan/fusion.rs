@@ -1,7 +1,7 @@
 //! Which entries of a group become one submission (M2N 4.3).
 
-use crate::buckets::{Buckets, SMALLEST_REQUEST};
 use crate::layout::Layout;
+use crate::settings::{Buckets, SMALLEST_REQUEST};
 
 /// A bin of a fused group: entries of one topology that fit a staging slot together.
 #[derive(Debug, Clone, PartialEq, Eq)]

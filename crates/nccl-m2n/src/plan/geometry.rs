@@ -8,13 +8,13 @@ use crate::sharding::Sharding;
 
 /// One side in bytes: extents and strides of its tile, the innermost dimension counted in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Side {
+pub(crate) struct SideGeometry {
     pub(crate) sharding: Sharding,
     extents: [usize; MAX_TENSOR_DIMS],
     strides: [usize; MAX_TENSOR_DIMS],
 }
 
-impl Side {
+impl SideGeometry {
     fn new(layout: &Layout) -> Self {
         let ndims = layout.local_shape().len();
         let mut extents = layout.local_shape().padded();
@@ -48,7 +48,7 @@ impl Side {
     }
 
     /// Where a shard begins in the global tensor.
-    pub(crate) fn origin(&self, shard: usize) -> [usize; MAX_TENSOR_DIMS] {
+    pub(crate) fn start_of(&self, shard: usize) -> [usize; MAX_TENSOR_DIMS] {
         std::array::from_fn(|x| self.range(shard, x).start)
     }
 }
@@ -56,8 +56,8 @@ impl Side {
 /// Both sides of a reshard. Their global shapes are equal.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    pub(crate) source: Side,
-    pub(crate) destination: Side,
+    pub(crate) source: SideGeometry,
+    pub(crate) destination: SideGeometry,
     ndims: usize,
 }
 
@@ -96,8 +96,8 @@ impl Piece {
 impl Geometry {
     pub(crate) fn new(source: &Layout, destination: &Layout) -> Self {
         Self {
-            source: Side::new(source),
-            destination: Side::new(destination),
+            source: SideGeometry::new(source),
+            destination: SideGeometry::new(destination),
             ndims: source.local_shape().len(),
         }
     }
@@ -159,7 +159,7 @@ impl Geometry {
         self.overlaps(&self.source, s, &self.destination)
     }
 
-    fn overlaps(&self, of: &Side, shard: usize, among: &Side) -> Range<usize> {
+    fn overlaps(&self, of: &SideGeometry, shard: usize, among: &SideGeometry) -> Range<usize> {
         if self.is_empty() {
             return 0..0;
         }
@@ -182,7 +182,7 @@ impl Geometry {
         self.most(&self.source, |s| self.targets_of(s))
     }
 
-    fn most(&self, of: &Side, overlaps: impl Fn(usize) -> Range<usize>) -> usize {
+    fn most(&self, of: &SideGeometry, overlaps: impl Fn(usize) -> Range<usize>) -> usize {
         // Across dimensions all overlap alike.
         let along = self.source.sharding.dim == self.destination.sharding.dim;
         let shards = if along { of.sharding.shards } else { 1 };

@@ -3,6 +3,8 @@
 use std::collections::HashSet;
 
 use super::{Plan, Transport};
+use crate::rules::call::limits::PlanLoads;
+use crate::settings::SMALLEST_REQUEST;
 
 impl Plan {
     /// Most source shards that a destination rank reads from.
@@ -77,6 +79,28 @@ impl Plan {
     #[must_use]
     pub fn staging_bytes(&self) -> usize {
         let largest = self.source.local_bytes().max(self.destination.local_bytes());
-        largest.max(crate::buckets::SMALLEST_REQUEST)
+        largest.max(SMALLEST_REQUEST)
+    }
+}
+
+impl PlanLoads for Plan {
+    fn staging_bytes(&self) -> usize {
+        self.staging_bytes()
+    }
+
+    fn most_sources(&self) -> usize {
+        self.most_sources()
+    }
+
+    fn most_targets(&self) -> usize {
+        self.most_targets()
+    }
+
+    fn most_replicas(&self) -> usize {
+        self.most_replicas()
+    }
+
+    fn most_remote_peers(&self) -> usize {
+        self.most_remote_peers()
     }
 }

@@ -33,12 +33,13 @@ mod geometry;
 mod hops;
 mod loads;
 #[cfg(feature = "serde")]
-mod serial;
+mod serialized;
 mod traffic;
 mod transfer;
-mod transport;
+pub(crate) mod transport;
 
 use nccl_ext_core::Result;
+use nccl_ext_core::rules::check;
 
 pub use balance::LoadBalance;
 pub use conditions::{Conditions, Grouping};
@@ -52,14 +53,14 @@ pub use transfer::Transfer;
 pub use transport::{Obstacle, Transport};
 
 pub(crate) use balance::Balance;
-pub(crate) use difference::of_calls;
+pub(crate) use difference::difference_of_calls;
 pub(crate) use digest::{
     CONDITION_WORDS, Hasher, LAYOUT_WORDS, condition_difference, condition_words, layout_words,
 };
-pub(crate) use transport::SINGLE_DOMAIN_SOURCES;
 
 use crate::layout::Layout;
-use crate::rules::{self, call};
+use crate::rules::call::limits::{self, LimitFacts};
+use crate::rules::call::pair::{self, PairFacts};
 use geometry::Geometry;
 
 /// How a tensor gets from one layout to another.
@@ -86,7 +87,13 @@ impl Plan {
     /// [`accepted`](Self::accepted).
     pub fn new(source: &Layout, destination: &Layout, conditions: &Conditions) -> Result<Self> {
         let plan = Self::unchecked(source, destination, conditions);
-        rules::check(call::PAIR, |broken| broken(&call::Facts { plan: &plan }))?;
+        let facts = PairFacts {
+            ranks: conditions.ranks,
+            source,
+            destination,
+            copy_algorithm: conditions.settings.copy_algorithm,
+        };
+        check(pair::RULES, |broken| broken(&facts))?;
         Ok(plan)
     }
 
@@ -161,7 +168,16 @@ impl Plan {
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) naming the limit, and what would help.
     pub fn accepted(&self) -> Result<()> {
-        rules::check(call::LIMITS, |broken| broken(&call::Facts { plan: self }))
+        let facts = LimitFacts {
+            source: &self.source,
+            destination: &self.destination,
+            settings: &self.conditions.settings,
+            fabric: &self.conditions.fabric,
+            transport: self.transport,
+            obstacle: self.obstacle,
+            loads: self,
+        };
+        check(limits::RULES, |broken| broken(&facts))
     }
 
     /// Proves that every destination byte is written once, with the right one.
@@ -172,7 +188,7 @@ impl Plan {
     /// [`Error::Coverage`](crate::Error::Coverage); a plan that this crate made passes.
     pub fn prove(&self) -> Result<Proof> {
         let count = self.transfer_count();
-        coverage::prove_about(&self.source, &self.destination, self.transfers(), count)
+        coverage::prove_many(&self.source, &self.destination, self.transfers(), count)
     }
 
     /// The digest of everything that the plan depends on; ranks that agree on it plan the same.

@@ -2,11 +2,12 @@
 
 use std::ops::Range;
 
-use nccl_ext_core::rules::{RuleInfo, Violation};
-use nccl_ext_core::{Result, Scope};
+use nccl_ext_core::Result;
+use nccl_ext_core::rules::check;
 
 use super::Plan;
 use super::geometry::{Loop, MAX_LOOPS, Piece};
+use crate::rules::transfer::{self, RunFacts};
 
 /// The bytes of one source rank's tile that go into one destination rank's tile.
 ///
@@ -83,16 +84,19 @@ impl Transfer {
     /// [`Error::Invalid`](crate::Error::Invalid) when a tile is too small.
     pub fn copy(&self, source: &[u8], destination: &mut [u8]) -> Result<()> {
         for (from, to) in self.runs() {
-            let (Some(from), Some(to)) =
-                (source.get(from..from + self.run), destination.get_mut(to..to + self.run))
-            else {
-                let rule = "a transfer stays inside both tiles";
-                let info = RuleInfo::new("plan.inside", "tile", rule, "M2N 2.7", Scope::Local);
-                let expected = format!("runs of {} bytes from {from} to {to}", self.run);
-                let found = format!("tiles of {} and {} bytes", source.len(), destination.len());
-                return Err(info.broken(Violation::new(expected, found)));
+            let facts = RunFacts {
+                bytes: self.run,
+                offsets: (from, to),
+                source,
+                destination_bytes: destination.len(),
             };
-            to.copy_from_slice(from);
+            check(transfer::RUN, |broken| broken(&facts))?;
+            // The rule holds, so both are there.
+            if let (Some(from), Some(to)) =
+                (source.get(from..from + self.run), destination.get_mut(to..to + self.run))
+            {
+                to.copy_from_slice(from);
+            }
         }
         Ok(())
     }

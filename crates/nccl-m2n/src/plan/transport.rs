@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Conditions, Grouping};
+use super::conditions::{Conditions, Grouping};
 use crate::fabric::{HOST_PATH_DRIVER, HOST_PATH_NCCL};
 use crate::layout::Layout;
 use crate::settings::CopyAlgorithm;
