@@ -11,12 +11,14 @@ mod shared_memory;
 use std::fmt;
 use std::marker::PhantomData;
 
+use nccl_ext_core::rules::check;
 use nccl_ext_core::{Comm, Error, Result, Stream};
 
 use crate::dist_tensor::{DistTensor, DistTensorMut};
 use crate::library::Library;
 use crate::recording::{refuse_in_group, set_recording};
 use crate::reshard_call::ReshardCall;
+use crate::rules::group::{self as rules, EntryRuntimeFacts};
 use crate::runtime::Runtime;
 use crate::window::Window;
 use entry::Entry;
@@ -132,7 +134,8 @@ impl<'env> Group<'env> {
     /// As [`reshard`](Self::reshard), on another runtime of the same backend.
     ///
     /// # Errors
-    /// As [`reshard`](Self::reshard); a runtime of another backend breaks a rule.
+    /// As [`reshard`](Self::reshard), and [`Error::Invalid`] for one of another backend; the group
+    /// goes on without it.
     #[doc(alias = "ncclReshard")]
     pub fn reshard_on(
         &mut self,
@@ -142,6 +145,8 @@ impl<'env> Group<'env> {
         destination: DistTensorMut<'env>,
         stream: Stream<'env>,
     ) -> Result<()> {
+        let facts = EntryRuntimeFacts { group: self.runtime.backend(), entry: runtime.backend() };
+        check(rules::ENTRY_RUNTIME, |broken| broken(&facts))?;
         let (source, destination) = (source.side(), destination.side());
         self.add(runtime, &ReshardCall { comm, source, destination, window: None, stream })
     }

@@ -31,11 +31,7 @@ impl<'env> Group<'env> {
 
     fn record(&mut self, runtime: &'env Runtime, call: &ReshardCall<'_>) -> Result<()> {
         runtime.check_not_poisoned()?;
-        let facts = EntryFacts {
-            before: self.entries.len(),
-            group_backend: self.runtime.backend(),
-            entry_backend: runtime.backend(),
-        };
+        let facts = EntryFacts { before: self.entries.len() };
         check(group::ENTRY, |broken| broken(&facts))?;
         let comm_state = runtime.comm_state(call.comm)?;
         comm_state.check_in_step()?;

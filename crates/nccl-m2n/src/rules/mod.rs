@@ -42,6 +42,7 @@ pub fn all() -> impl Iterator<Item = RuleInfo> {
         .chain(rows(call::pair::RULES))
         .chain(rows(call::limits::RULES))
         .chain(rows(group::ENTRY))
+        .chain(rows(group::ENTRY_RUNTIME))
         .chain(rows(group::FUSED))
         .chain(rows(local::TILE))
         .chain(rows(local::STREAM))

@@ -14,10 +14,6 @@ pub(crate) const MOST_ENTRIES: usize = 4096;
 pub(crate) struct EntryFacts {
     /// Entries recorded before it.
     pub(crate) before: usize,
-    /// The backend of the group's runtime.
-    pub(crate) group_backend: Backend,
-    /// That of the entry's.
-    pub(crate) entry_backend: Backend,
 }
 
 rules! {
@@ -26,12 +22,26 @@ rules! {
         "group.entries" on "group": "a group has a bounded number of entries" ("M2N 1.2", Uniform)
             |f| f.before >= MOST_ENTRIES
                 => (format!("at most {MOST_ENTRIES}; close it and open another"), f.before + 1);
+    }
+}
+
+/// What the rules of an entry on another runtime than the group's look at.
+pub(crate) struct EntryRuntimeFacts {
+    /// The backend of the group's runtime.
+    pub(crate) group: Backend,
+    /// That of the entry's.
+    pub(crate) entry: Backend,
+}
+
+rules! {
+    /// Checked before an entry on another runtime is recorded. The group goes on without it.
+    ENTRY_RUNTIME over plain EntryRuntimeFacts {
         "group.one-backend" on "runtime":
-            "a group records for the library of one backend, that of its own runtime"
-            ("M2N 4.3", Uniform)
-            |f| f.group_backend != f.entry_backend
-                => (format!("a runtime of backend {}", f.group_backend.name()),
-                    format!("one of backend {}", f.entry_backend.name()));
+            "an entry's runtime is of the group's backend: it records for the library of one backend"
+            ("M2N 4.3", Local)
+            |f| f.group != f.entry
+                => (format!("a runtime of backend {}", f.group.name()),
+                    format!("one of backend {}", f.entry.name()));
     }
 }
 
