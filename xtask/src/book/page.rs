@@ -32,8 +32,9 @@ impl Page {
         let mut slugs = Slugs::default();
         // The text of the heading that is being read, and the anchor that it gives itself.
         let mut heading: Option<(String, Option<String>)> = None;
+        let lines: Vec<usize> = text.match_indices('\n').map(|(at, _)| at).collect();
         for (event, range) in Parser::new_ext(text, options()).into_offset_iter() {
-            let line = line(text, range.start);
+            let line = 1 + lines.partition_point(|end| *end < range.start);
             match event {
                 Event::Start(Tag::Heading { id, .. }) => {
                     heading = Some((String::new(), id.map(|id| id.to_string())));
@@ -83,10 +84,6 @@ fn options() -> Options {
         | Options::ENABLE_STRIKETHROUGH
         | Options::ENABLE_TASKLISTS
         | Options::ENABLE_HEADING_ATTRIBUTES
-}
-
-fn line(text: &str, at: usize) -> usize {
-    1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count()
 }
 
 /// Anchors of headings as mdbook makes them: the second "Results" of a page is `results-1`.
