@@ -5,7 +5,8 @@
 //! [`Handle::update`] takes a step's routing and gives a [`Step`], which dispatches tokens to their
 //! experts' ranks and combines the results. Misuse that the library answers with an abort, a GPU
 //! trap, a hang or silent corruption comes back as an [`Error`] that names the argument, the rule
-//! and the numbers; [`rules`] lists them all.
+//! and the numbers; [`rules`] lists them all. A citation such as "EP 3.5.2" is a section of the
+//! repository's book, `docs/src/spec/ep`.
 //!
 //! Two ranks on the CPU backend, each the owner of two experts. The same program runs on GPUs with
 //! [`Buffer`]s as memory and a communicator of the native backend:

@@ -4,7 +4,8 @@
 //! call is complete when it returns, except that a staged send copies and does not wait.
 //! [`backend`] gives the same function tables as the native libraries do, so a program written
 //! against `nccl-ep` or `nccl-m2n` runs on either; results follow the vendor's order and rounding
-//! bit for bit where the GPU library is deterministic.
+//! bit for bit where the GPU library is deterministic. The libraries' behaviour is written down in the
+//! repository's book, `docs/src/spec`.
 //!
 //! ```
 //! use nccl_ext_core::{Error, Reduction, Stream};
