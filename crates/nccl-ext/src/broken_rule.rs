@@ -2,8 +2,10 @@
 
 use std::fmt;
 
-use nccl_ext_core::rules::RuleInfo;
+use nccl_ext_core::Error;
 use serde::Serialize;
+
+use crate::rules;
 
 /// A rule that an asked-for configuration or call breaks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -22,14 +24,24 @@ pub struct BrokenRule {
     pub source: &'static str,
 }
 
+/// The rule behind an error; the error itself, if no rule is.
+impl TryFrom<Error> for BrokenRule {
+    type Error = Error;
+
+    fn try_from(error: Error) -> Result<Self, Error> {
+        match error {
+            Error::Invalid { name, argument, rule, expected, found, .. } => {
+                let source = rules::named(name).map_or("", |info| info.source);
+                Ok(Self { argument, rule, expected, found, name, source })
+            }
+            error => Err(error),
+        }
+    }
+}
+
 impl fmt::Display for BrokenRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { argument, rule, expected, found, source, .. } = self;
         write!(f, "`{argument}`: {rule}; expected {expected}, found {found} ({source})")
     }
-}
-
-/// Where the rule of this name comes from; nothing when `rules` has none of that name.
-pub(crate) fn source(mut rules: impl Iterator<Item = RuleInfo>, name: &str) -> &'static str {
-    rules.find(|info| info.name == name).map_or("", |info| info.source)
 }

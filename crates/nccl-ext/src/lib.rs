@@ -4,6 +4,7 @@
 //! * [`m2n`]: reshards, planned and run.
 //! * [`routing`]: reads recorded routing or generates it.
 //! * [`oracle`]: what dispatch and combine must give, computed from the routing by plain loops.
+//! * [`rules`]: every rule that the crates check before a native call.
 //! * [`info`]: which backends and libraries there are.
 //! * [`failure`], [`output`]: why the tool ends, and how it writes.
 //!
@@ -19,5 +20,6 @@ pub mod oracle;
 pub mod output;
 pub mod routing;
 mod rows;
+pub mod rules;
 
 pub use broken_rule::BrokenRule;

@@ -28,6 +28,8 @@ enum Command {
     /// Resharding between two meshes of ranks.
     #[command(subcommand)]
     M2n(nccl_ext::m2n::Command),
+    /// Every rule that calls are checked against before the native library sees them.
+    Rules(nccl_ext::rules::Arguments),
     /// Versions of this tool, and which backends and libraries there are.
     Info(InfoArgs),
 }
@@ -55,6 +57,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Demo(args) => nccl_ext::ep::demo::run(&args),
         Command::Ep(command) => nccl_ext::ep::run(&command),
         Command::M2n(command) => nccl_ext::m2n::run(&command),
+        Command::Rules(arguments) => nccl_ext::rules::run(&arguments),
         Command::Info(args) => {
             let info = Info::collect();
             output::print(&if args.json { info.json() } else { info.text() })?;

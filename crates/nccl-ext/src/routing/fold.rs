@@ -1,6 +1,6 @@
 //! The same tokens over another number of ranks.
 
-use super::{Routing, Sizes};
+use super::recording::{Routing, Sizes};
 use crate::failure::InputError;
 
 impl Routing {

@@ -2,7 +2,7 @@
 
 use nccl_ext_core::bf16;
 
-use super::{MAX_EXPERTS, Routing, Sizes};
+use super::recording::{MAX_EXPERTS, Routing, Sizes};
 use crate::failure::InputError;
 
 /// Most bytes of the tokens of all ranks.

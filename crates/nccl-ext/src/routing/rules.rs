@@ -1,7 +1,7 @@
 //! What a recording must be, beyond its format.
 
 use super::file::File;
-use super::{MAX_EXPERTS, Routing, Sizes};
+use super::recording::{MAX_EXPERTS, Routing, Sizes};
 use crate::failure::InputError;
 
 /// Reads the sizes from the metadata.

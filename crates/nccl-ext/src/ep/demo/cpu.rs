@@ -2,11 +2,10 @@
 
 use nccl_ep::Mode;
 
-use super::limits;
-use super::modes::ModeRun;
 use super::options::Options;
 use super::outcome::Outcome;
 use super::report::{ModeReport, Report};
+use super::{limits, modes};
 use crate::cpu_ranks;
 use crate::failure::Failure;
 use crate::routing::Routing;
@@ -33,6 +32,6 @@ pub(super) fn run_mode(
     options: &Options,
 ) -> Result<Vec<Outcome>, Failure> {
     cpu_ranks::run(routing.sizes.ranks, &routing.name, &mode.to_string(), |comm| {
-        ModeRun::of(mode).on_rank(comm, routing, options)
+        modes::run(mode, comm, routing, options)
     })
 }

@@ -9,9 +9,6 @@ use crate::routing::{Routing, Sizes};
 /// Ranks are threads of this process.
 const MAX_RANKS: usize = 256;
 
-/// GiB for received rows on the CPU backend, all ranks together, unless told otherwise.
-pub(super) const CPU_GIB: usize = 2;
-
 /// Room for received rows on one GPU.
 const MAX_GPU_ROWS_BYTES: u128 = 32 << 30;
 

@@ -10,6 +10,7 @@
 
 mod arguments;
 mod cpu;
+mod expected;
 mod experts;
 mod limits;
 mod modes;

@@ -2,7 +2,8 @@
 
 use nccl_ep::Mode;
 
-use super::limits;
+/// GiB for received rows on the CPU backend, all ranks together, unless told otherwise.
+const CPU_GIB: usize = 2;
 
 /// How the demo runs.
 #[derive(Debug, Clone)]
@@ -29,7 +30,7 @@ impl Default for Options {
             warm_up: 1,
             rounds: 5,
             speed: false,
-            cpu_gib: limits::CPU_GIB,
+            cpu_gib: CPU_GIB,
         }
     }
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use nccl_ep::{
-    Algorithm, Buffer, CombineConfig, CombineInputs, CombineOutputs, Comm, Element, GlobalExpert,
-    Group, GroupConfig, Handle, HandleConfig, Layout, LocalExpert, Placement, Result, Step, Stream,
-    Tensor, TensorMut, TopK, bf16,
+    Buffer, CombineConfig, CombineInputs, CombineOutputs, Comm, Element, GlobalExpert, Group,
+    GroupConfig, Handle, HandleConfig, LocalExpert, Mode, Placement, Result, Step, Stream, Tensor,
+    TensorMut, TopK, bf16,
 };
 use nccl_ext_core::{OwnedStream, Reduction};
 
@@ -85,21 +85,24 @@ impl<'a> Rank<'a> {
         self.stream.stream()
     }
 
-    /// A group for this routing. High throughput is eager: outputs are sized by what arrives.
-    pub(super) fn group(&self, algorithm: Algorithm) -> Result<Group> {
-        self.group_with(algorithm, |config| config)
+    /// A group for this routing, with a handle. High throughput is eager: outputs are sized by what
+    /// arrives.
+    pub(super) fn open(&self, mode: Mode) -> Result<(Group, Handle)> {
+        let group = self.group(mode, |config| config)?;
+        let handle = self.handle(&group, mode)?;
+        Ok((group, handle))
     }
 
-    /// As [`group`](Self::group), with something else in its configuration.
-    pub(super) fn group_with(
+    /// A group for this routing, with something else in its configuration.
+    pub(super) fn group(
         &self,
-        algorithm: Algorithm,
+        mode: Mode,
         change: impl FnOnce(GroupConfig) -> GroupConfig,
     ) -> Result<Group> {
         // Sizes that do not fit are refused by the rules of group creation.
         let number = |size: usize| u32::try_from(size).unwrap_or(u32::MAX);
         let config = GroupConfig::new()
-            .algorithm(algorithm)
+            .algorithm(mode.algorithm())
             .num_experts(number(self.sizes.experts))
             .max_dispatch_tokens_per_rank(number(self.max_tokens))
             .max_token_bytes(number(self.sizes.hidden.saturating_mul(size_of::<bf16>())))
@@ -108,8 +111,8 @@ impl<'a> Rank<'a> {
     }
 
     /// A handle of a group, with everything as the library chooses it.
-    pub(super) fn handle(&self, group: &Group, layout: Layout) -> Result<Handle> {
-        group.init_handle(layout, &HandleConfig::new(), TopK::Auto, None)
+    pub(super) fn handle(&self, group: &Group, mode: Mode) -> Result<Handle> {
+        group.init_handle(mode.layout(), &HandleConfig::new(), TopK::Auto, None)
     }
 
     /// This rank's tokens, `[tokens, hidden]`.

@@ -5,10 +5,11 @@ use std::time::Duration;
 use nccl_ep::{Backend, MemorySpace, Mode, bf16};
 use serde::Serialize;
 
+use super::expected::Expected;
 use super::options::Options;
 use super::outcome::{Outcome, Speed};
 use super::rank::Round;
-use super::verdict::{self, Expected};
+use super::verdict;
 use crate::info::Library;
 use crate::oracle;
 use crate::routing::{Routing, Sizes};

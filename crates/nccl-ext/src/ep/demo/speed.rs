@@ -61,14 +61,14 @@ pub(super) fn measure(rank: &Rank<'_>, mode: Mode) -> Result<Speed> {
     let high = mode.algorithm() == Algorithm::HighThroughput;
     let copies = if mode.layout() == Layout::ExpertMajor { rank.sizes.top_k } else { 1 };
     let budget = rank.sizes.ranks * rank.max_tokens * copies;
-    let group = rank.group_with(mode.algorithm(), |config| {
+    let group = rank.group(mode, |config| {
         if high {
             config.max_recv_tokens_per_rank(u32::try_from(budget).unwrap_or(u32::MAX))
         } else {
             config.enable_mask(true)
         }
     })?;
-    let mut handle = rank.handle(&group, mode.layout())?;
+    let mut handle = rank.handle(&group, mode)?;
 
     let shapes = Shapes::new(rank, mode, budget);
     let size = |shape: &[usize]| shape.iter().product::<usize>();

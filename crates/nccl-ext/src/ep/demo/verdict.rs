@@ -1,35 +1,12 @@
 //! Comparing what the ranks got with what the oracle says, and with the CPU backend.
 
-use nccl_ep::{Mode, bf16};
+use nccl_ep::bf16;
 
-use super::modes::ModeRun;
+use super::expected::Expected;
 use super::outcome::Outcome;
 use super::rank::Round;
-use super::received::Received;
 use crate::oracle::Counts;
 use crate::routing::{Routing, Sizes};
-
-/// What the oracle says of a mode, for all ranks.
-pub(super) struct Expected {
-    pub(super) combined: Vec<bf16>,
-    pub(super) counts: Counts,
-    pub(super) received: Vec<Received>,
-    /// Whether received rows have an order that the library promises.
-    pub(super) ordered: bool,
-}
-
-impl Expected {
-    pub(super) fn new(mode: Mode, routing: &Routing) -> Self {
-        let run = ModeRun::of(mode);
-        let received = |rank| Received::expected(routing, &(run.received)(routing, rank));
-        Self {
-            combined: (run.combined)(routing),
-            counts: (run.counts)(routing),
-            received: (0..routing.sizes.ranks).map(received).collect(),
-            ordered: run.ordered,
-        }
-    }
-}
 
 /// Everything that differs; nothing when the mode passes.
 pub(super) fn problems(
@@ -149,6 +126,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::ep::demo::received::Received;
     use crate::routing::tests::g2;
 
     fn round(rows: usize, counters: &[i64], combined: &[f32]) -> Round {

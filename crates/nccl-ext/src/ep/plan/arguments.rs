@@ -7,9 +7,9 @@ use clap::Args;
 use nccl_ep::plan::HOPPER_SMS;
 use nccl_ep::{Algorithm, DataType, Layout, Mode};
 
+use super::command::refuse;
 use super::models::{MODELS, Shape};
 use super::question::Question;
-use super::refuse;
 use crate::failure::InputError;
 
 /// What to plan for.

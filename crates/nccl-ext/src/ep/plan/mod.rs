@@ -1,13 +1,13 @@
 //! Device memory of a model, planned: `nccl-ext ep plan`.
 
 mod arguments;
+mod command;
 mod json;
 mod models;
 mod question;
 mod report;
 mod table;
 
-use std::fmt::Display;
 use std::process::ExitCode;
 
 pub use arguments::Arguments;
@@ -15,11 +15,8 @@ pub use models::{MODELS, Shape};
 pub use question::Question;
 pub use report::{Asked, HtReceive, ModePlan, Outcome, Report};
 
-use crate::failure::{Failure, InputError};
+use crate::failure::Failure;
 use crate::output;
-
-/// What messages name as their origin, where other commands name a file.
-const COMMAND: &str = "ep plan";
 
 /// Answers, on stdout. Gives exit code 0 when there are numbers for at least one pair of algorithm
 /// and layout, and 1 when each of those asked for is refused.
@@ -32,13 +29,4 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     output::print(&if arguments.json { report.json() } else { report.table() })?;
     let planned = report.modes.iter().any(|plan| plan.memory().is_some());
     Ok(if planned { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-fn refuse(
-    item: &'static str,
-    rule: &'static str,
-    expected: impl Display,
-    found: impl Display,
-) -> InputError {
-    InputError::new(COMMAND, item, rule, expected, found)
 }

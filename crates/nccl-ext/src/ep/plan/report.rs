@@ -4,11 +4,10 @@ use nccl_ep::plan::{self, Memory};
 use nccl_ep::{Algorithm, Error, Mode};
 use serde::Serialize;
 
+use super::command::refuse;
 use super::json;
 use super::question::Question;
-use super::refuse;
 use crate::BrokenRule;
-use crate::broken_rule;
 use crate::failure::InputError;
 
 /// The plan of every pair that was asked for.
@@ -165,16 +164,14 @@ fn no_mode_would_do(question: &Question) -> Result<(), InputError> {
 
 /// A mode's refusal, unless it is the question that is at fault.
 fn of_the_mode(error: Error) -> Result<BrokenRule, InputError> {
-    let Error::Invalid { name, argument, rule, expected, found, .. } = error else {
+    let broken = BrokenRule::try_from(error).map_err(|error| {
         let rule = "a configuration that can be planned";
-        return Err(refuse("--ranks", rule, "one that no error stands against", error.to_string()));
-    };
-    if argument == "max_recv_tokens_per_rank" {
-        return Err(refuse("--max-recv", rule, expected, found));
+        refuse("--ranks", rule, "one that no error stands against", error)
+    })?;
+    let BrokenRule { name, argument, rule, expected, found, .. } = &broken;
+    match (*argument, *name) {
+        ("max_recv_tokens_per_rank", _) => Err(refuse("--max-recv", rule, expected, found)),
+        (_, "plan.bytes") => Err(refuse(argument, rule, expected, found)),
+        _ => Ok(broken),
     }
-    if name == "plan.bytes" {
-        return Err(refuse(argument, rule, expected, found));
-    }
-    let source = broken_rule::source(nccl_ep::rules(), name);
-    Ok(BrokenRule { argument, rule, expected, found, name, source })
 }

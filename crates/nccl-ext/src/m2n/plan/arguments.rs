@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use clap::Args;
 use nccl_m2n::DataType;
 
+use super::command::{COMMAND, whole};
 use super::question::{Question, Words};
-use super::{COMMAND, side};
+use super::side;
 use crate::failure::InputError;
 
 /// What to plan.
@@ -75,11 +76,6 @@ fn required<'a>(
     let rule = "this argument is needed";
     let missing = || InputError::new(COMMAND, item, rule, format!("such as {example:?}"), "none");
     text.as_deref().ok_or_else(missing)
-}
-
-/// Digits alone, without signs and blanks.
-pub(super) fn whole(text: &str) -> Option<usize> {
-    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
 fn sizes(text: &str) -> Result<Vec<usize>, InputError> {

@@ -6,7 +6,7 @@ use nccl_m2n::plan::{Plan, Proof, Traffic};
 use nccl_m2n::{Error, Layout};
 
 use super::question::Question;
-use crate::{BrokenRule, broken_rule};
+use crate::BrokenRule;
 
 /// The side that a rank is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,12 +143,11 @@ fn tile(layout: &Layout, shard: usize) -> Vec<Range<usize>> {
     extents.iter().enumerate().map(range).collect()
 }
 
+/// Why the library does not take the call.
 fn refusal(error: Error) -> BrokenRule {
-    let Error::Invalid { name, argument, rule, expected, found, .. } = error else {
+    BrokenRule::try_from(error).unwrap_or_else(|error| {
         let (argument, rule) = ("call", "a call that the library takes");
         let (expected, found) = ("no error".into(), error.to_string());
-        return BrokenRule { argument, rule, expected, found, name: "", source: "" };
-    };
-    let source = broken_rule::source(nccl_m2n::rules(), name);
-    BrokenRule { argument, rule, expected, found, name, source }
+        BrokenRule { argument, rule, expected, found, name: "", source: "" }
+    })
 }

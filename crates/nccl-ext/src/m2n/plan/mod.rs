@@ -1,6 +1,7 @@
 //! A reshard, planned: `nccl-ext m2n plan`.
 
 mod arguments;
+mod command;
 mod facts;
 mod json;
 mod palette;
@@ -13,15 +14,13 @@ mod table;
 use std::fs;
 use std::process::ExitCode;
 
+use self::command::COMMAND;
 pub use arguments::Arguments;
 pub use facts::{PlanFacts, RankFacts, Role};
 pub use question::Question;
 
 use crate::failure::{Failure, InputError};
 use crate::output;
-
-/// What messages name as their origin.
-const COMMAND: &str = "m2n plan";
 
 /// Answers, on stdout and where asked for as a drawing. Gives exit code 1 when a limit of the
 /// library refuses the call.
@@ -40,9 +39,4 @@ pub fn run(arguments: &Arguments) -> Result<ExitCode, Failure> {
     }
     output::print(&if arguments.json { facts.json() } else { facts.table() })?;
     Ok(if facts.refused.is_none() { ExitCode::SUCCESS } else { ExitCode::from(1) })
-}
-
-/// A count that is too large to list or draw.
-fn too_many(item: &'static str, rule: &'static str, most: usize, found: usize) -> InputError {
-    InputError::new(COMMAND, item, rule, format!("at most {most}"), found.to_string())
 }

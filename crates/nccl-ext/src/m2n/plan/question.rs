@@ -3,10 +3,10 @@
 use nccl_m2n::plan::{Conditions, Plan};
 use nccl_m2n::{DataType, Error, Layout, Mesh, Settings};
 
+use super::command::{COMMAND, too_many};
 use super::side::Side;
-use super::{COMMAND, too_many};
-use crate::broken_rule;
 use crate::failure::InputError;
+use crate::rules;
 
 /// Most ranks of a communicator: plans list what each of them does.
 const MOST_RANKS: usize = 65_536;
@@ -92,7 +92,7 @@ fn refused(side: &'static str, error: Error) -> InputError {
                 "local_shape" => "--shape",
                 _ => side,
             };
-            let source = broken_rule::source(nccl_m2n::rules(), name);
+            let source = rules::named(name).map_or("", |info| info.source);
             InputError::new(COMMAND, item, rule, expected, format!("{found} ({name}, {source})"))
         }
         Error::Uneven { dim, size, parts } => {

@@ -2,8 +2,7 @@
 
 use nccl_m2n::Placement;
 
-use super::COMMAND;
-use super::arguments::whole;
+use super::command::{COMMAND, whole};
 use crate::failure::InputError;
 
 /// What a message shows for a side.

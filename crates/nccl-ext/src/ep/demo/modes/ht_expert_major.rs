@@ -4,8 +4,8 @@
 use std::ops::Range;
 
 use nccl_ep::{
-    Algorithm, Buffer, CombineInputs, DispatchConfig, DispatchInputs, DispatchOutputs, Layout,
-    LayoutInfo, LocalExpert, Result, Tensor, TensorMut, bf16,
+    Buffer, CombineInputs, DispatchConfig, DispatchInputs, DispatchOutputs, LayoutInfo,
+    LocalExpert, Mode, Result, Tensor, TensorMut, bf16,
 };
 
 use crate::ep::demo::experts::Expert;
@@ -14,8 +14,7 @@ use crate::ep::demo::received::{Received, digest};
 use crate::rows;
 
 pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
-    let group = rank.group(Algorithm::HighThroughput)?;
-    let mut handle = rank.handle(&group, Layout::ExpertMajor)?;
+    let (group, mut handle) = rank.open(Mode::HighThroughputExpertMajor)?;
     let (local, hidden) = (group.local_experts(), rank.sizes.hidden);
     let mut counters = Buffer::<i32>::zeroed(rank.comm, local)?;
     let mut offsets = Buffer::<i32>::zeroed(rank.comm, local)?;

@@ -2,8 +2,8 @@
 //! sums their weighted outputs before combine.
 
 use nccl_ep::{
-    Algorithm, Buffer, CombineInputs, DispatchConfig, DispatchInputs, DispatchOutputs, Layout,
-    LayoutInfo, Result, Tensor, TensorMut, bf16,
+    Buffer, CombineInputs, DispatchConfig, DispatchInputs, DispatchOutputs, LayoutInfo, Mode,
+    Result, Tensor, TensorMut, bf16,
 };
 
 use crate::ep::demo::experts;
@@ -12,8 +12,7 @@ use crate::ep::demo::received::{Received, digest};
 use crate::rows;
 
 pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
-    let group = rank.group(Algorithm::HighThroughput)?;
-    let mut handle = rank.handle(&group, Layout::Flat)?;
+    let (group, mut handle) = rank.open(Mode::HighThroughputFlat)?;
     let (local, hidden, top_k) = (group.local_experts(), rank.sizes.hidden, rank.sizes.top_k);
     let mut counters = Buffer::<i32>::zeroed(rank.comm, local)?;
     let mut total = Buffer::<i32>::zeroed(rank.comm, 1)?;

@@ -1,8 +1,8 @@
 //! Low latency, expert-major: rows arrive grouped by local expert, combine applies the weights.
 
 use nccl_ep::{
-    Algorithm, Buffer, CombineInputs, DispatchConfig, DispatchInputs, DispatchOutputs, Layout,
-    LayoutInfo, LocalExpert, Result, Tensor, TensorMut, bf16,
+    Buffer, CombineInputs, DispatchConfig, DispatchInputs, DispatchOutputs, LayoutInfo,
+    LocalExpert, Mode, Result, Tensor, TensorMut, bf16,
 };
 
 use crate::ep::demo::experts::Expert;
@@ -11,8 +11,7 @@ use crate::ep::demo::received::{Received, digest};
 use crate::rows;
 
 pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
-    let group = rank.group(Algorithm::LowLatency)?;
-    let mut handle = rank.handle(&group, Layout::ExpertMajor)?;
+    let (group, mut handle) = rank.open(Mode::LowLatencyExpertMajor)?;
     let (local, hidden) = (group.local_experts(), rank.sizes.hidden);
     let zone = rank.sizes.ranks * rank.max_tokens;
     let shape = [local, zone, hidden];

@@ -2,8 +2,8 @@
 //! weighted outputs of its experts before combine.
 
 use nccl_ep::{
-    Algorithm, Buffer, CombineInputs, DispatchConfig, DispatchInputs, DispatchOutputs, Layout,
-    LayoutInfo, Result, Tensor, TensorMut, bf16,
+    Buffer, CombineInputs, DispatchConfig, DispatchInputs, DispatchOutputs, LayoutInfo, Mode,
+    Result, Tensor, TensorMut, bf16,
 };
 
 use crate::ep::demo::experts;
@@ -12,8 +12,7 @@ use crate::ep::demo::received::{Received, digest};
 use crate::rows;
 
 pub(super) fn run(rank: &Rank<'_>) -> Result<Vec<Round>> {
-    let group = rank.group(Algorithm::LowLatency)?;
-    let mut handle = rank.handle(&group, Layout::RankMajor)?;
+    let (group, mut handle) = rank.open(Mode::LowLatencyRankMajor)?;
     let (ranks, hidden, top_k) = (rank.sizes.ranks, rank.sizes.hidden, rank.sizes.top_k);
     let places = ranks * rank.max_tokens;
     let shape = |width| [ranks, rank.max_tokens, width];

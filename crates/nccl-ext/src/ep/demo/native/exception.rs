@@ -3,18 +3,9 @@
 use nccl_ep::{Algorithm, Buffer, Comm, Error, Group, GroupConfig, HandleConfig, Layout, TopK};
 use nccl_ext_core::Backend;
 
-use super::rank_process::{ProcessError, RankProcess};
+use super::rank_process::{ProcessError, Provoke, RankProcess};
 use crate::failure::Failure;
 use crate::routing::Routing;
-
-/// Where the exception is provoked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Provoke {
-    /// On the thread that goes on afterwards.
-    SameThread,
-    /// On a thread of its own: CUDA keeps errors by thread.
-    OtherThread,
-}
 
 /// Tokens of the group: its handles take 128 MiB and more.
 const TOKENS: u32 = 1 << 18;

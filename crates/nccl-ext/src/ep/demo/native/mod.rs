@@ -8,9 +8,10 @@ mod folder;
 mod launch;
 mod rank_process;
 mod results;
+mod run_rank;
 
-pub(super) use exception::Provoke;
-pub(super) use rank_process::{RankProcess, run_rank_process};
+pub(super) use rank_process::{Load, Provoke, RankProcess};
+pub(super) use run_rank::run_rank_process;
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -24,9 +25,6 @@ use super::report::{ModeReport, Report};
 use super::{cpu, limits};
 use crate::failure::{Failure, InputError};
 use crate::routing::Routing;
-
-/// Gives the backend that ranks run on.
-pub(super) type Load = fn() -> nccl_ext_core::Result<Backend>;
 
 /// How to start the ranks.
 #[derive(Debug)]

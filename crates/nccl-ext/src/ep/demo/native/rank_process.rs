@@ -1,19 +1,25 @@
-//! One rank, in a process of its own.
+//! A rank that is a process of its own, and how it meets the others.
 
-use std::io::Read;
 use std::path::PathBuf;
-use std::thread;
 use std::time::Duration;
 
 use nccl_ext_core::{Backend, Comm, Error, UniqueId};
 
-use super::exception::{self, Provoke};
-use super::{Load, folder, results};
-use crate::ep::demo::modes::ModeRun;
-use crate::ep::demo::options::Options;
-use crate::ep::demo::outcome::Outcome;
+use super::folder;
 use crate::failure::Failure;
 use crate::routing::Routing;
+
+/// Gives the backend that ranks run on.
+pub(crate) type Load = fn() -> nccl_ext_core::Result<Backend>;
+
+/// Where the exception is provoked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Provoke {
+    /// On the thread that goes on afterwards.
+    SameThread,
+    /// On a thread of its own: CUDA keeps errors by thread.
+    OtherThread,
+}
 
 /// One of the processes of a run, and how it meets the others.
 #[derive(Debug)]
@@ -28,61 +34,6 @@ pub(crate) struct RankProcess {
     pub(crate) timeout: Duration,
     /// Whether an exception is to be provoked first, and where.
     pub(crate) provoke: Option<Provoke>,
-}
-
-/// Runs this rank's part of every mode and leaves the results in the folder.
-///
-/// # Errors
-/// [`Failure`] when libraries or GPU are not there, a peer does not come, or a call fails.
-pub(crate) fn run_rank_process(
-    routing: &Routing,
-    options: &Options,
-    process: &RankProcess,
-) -> Result<(), Failure> {
-    watch_parent();
-    let backend = (process.load)().map_err(|error| Failure::Load(Box::new(error)))?;
-    let mut seen = match process.provoke {
-        Some(provoke) => exception::provoke(routing, process, backend, provoke)?,
-        None => Vec::new(),
-    };
-    for (number, mode) in options.modes.iter().enumerate() {
-        let mut outcome = run_mode(routing, options, process, backend, number, &mut seen)
-            .map_err(|error| process.failure(routing, &mode.to_string(), error))?;
-        outcome.seen =
-            seen.drain(..).map(|line| format!("rank {}: {line}", process.rank)).collect();
-        results::write(&process.folder, process.rank, number, &outcome)?;
-    }
-    Ok(())
-}
-
-/// Runs a mode. After a provoked exception one more is tolerated: the library may keep an error in
-/// its own CUDA runtime that the next caller gets (EP 2.1 #34).
-fn run_mode(
-    routing: &Routing,
-    options: &Options,
-    process: &RankProcess,
-    backend: Backend,
-    number: usize,
-    seen: &mut Vec<String>,
-) -> Result<Outcome, ProcessError> {
-    let run = ModeRun::of(options.modes[number]);
-    let attempts = if process.provoke.is_some() { 2 } else { 1 };
-    for attempt in 1..=attempts {
-        let name = format!("pair-{number}.attempt-{attempt}");
-        let comm = process.comm(backend, routing.sizes.ranks, &name)?;
-        match run.on_rank(comm, routing, options) {
-            Err(error @ Error::Exception { .. }) if attempt < attempts => {
-                seen.push(format!("attempt {attempt} after the exception: {error}"));
-            }
-            result => {
-                if attempts > 1 && result.is_ok() {
-                    seen.push(format!("attempt {attempt} after the exception: ran to its end"));
-                }
-                return Ok(result?);
-            }
-        }
-    }
-    Ok(Outcome::default())
 }
 
 /// Why a rank has no result.
@@ -129,14 +80,4 @@ impl RankProcess {
             ProcessError::Meeting(error) => Failure::folder("used to meet", &error),
         }
     }
-}
-
-/// Ends this process when its parent is gone: nobody would wait for it, and it holds a GPU.
-fn watch_parent() {
-    thread::spawn(|| {
-        let mut byte = [0];
-        while std::io::stdin().read(&mut byte).is_ok_and(|bytes| bytes > 0) {}
-        // The libraries' own handlers could wait for ever.
-        std::process::abort();
-    });
 }

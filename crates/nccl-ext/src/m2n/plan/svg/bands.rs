@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use nccl_m2n::plan::Link;
 
-use super::{BETWEEN, Drawing, PORT};
+use super::drawing::{BETWEEN, Drawing, PORT};
 use crate::m2n::plan::palette::colour;
 
 /// Most links between destination ranks that have arrows.

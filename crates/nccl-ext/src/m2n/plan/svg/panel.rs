@@ -2,8 +2,10 @@
 
 use nccl_m2n::Layout;
 
-use super::HEADER;
 use crate::m2n::plan::sketch::Area;
+
+/// Height of what stands above both sides.
+pub(super) const HEADER: f64 = 112.0;
 
 /// One side on the page.
 pub(super) struct Panel {
