@@ -1,8 +1,9 @@
 //! The tensors of each call, by name.
 
 use crate::enums::ExpertIdKind;
-use crate::rules::tensors::Slot;
-use crate::tensor::{Tensor, TensorMut, View};
+use crate::rules::tensor_row::Slot;
+use crate::tensor::{Tensor, TensorMut};
+use crate::view::View;
 
 macro_rules! bundle {
     (

@@ -106,6 +106,7 @@ mod recv_spec;
 mod rules;
 mod step;
 mod tensor;
+mod view;
 
 pub use allocator::DeviceAllocator;
 pub use args::{CombineInputs, CombineOutputs, DispatchInputs, DispatchOutputs, LayoutInfo};
@@ -126,7 +127,8 @@ pub use received::{ReceivedExpert, ReceivedExperts};
 pub use recv_spec::{Presence, RecvSpec, TensorSpec};
 pub use rules::{RuleInfo, all as rules};
 pub use step::Step;
-pub use tensor::{MAX_DIMS, Shape, Tensor, TensorMut};
+pub use tensor::{Tensor, TensorMut};
+pub use view::{MAX_DIMS, Shape};
 
 /// The version of the libnccl_ep behind a backend.
 ///

@@ -5,9 +5,10 @@ use nccl_ext_core::DataType;
 use crate::enums::{DispatchQuantizationRecipe, PassDir};
 use crate::handle::Handle;
 use crate::mode::Mode;
-use crate::rules::tensors::extents::{Dim, Sizes};
-use crate::rules::tensors::{self, Call, Need, Slot, TensorRule};
-use crate::tensor::Shape;
+use crate::rules::tensor_row::extents::{Dim, Sizes};
+use crate::rules::tensor_row::{Call, Need, Slot, TensorRule};
+use crate::rules::tensors;
+use crate::view::Shape;
 
 /// Whether a tensor must be given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,7 +87,7 @@ impl RecvSpec {
 }
 
 pub(crate) fn tensor_spec(rule: &TensorRule, sizes: &Sizes<'_>) -> TensorSpec {
-    let mut extents = [0; crate::tensor::MAX_DIMS];
+    let mut extents = [0; crate::view::MAX_DIMS];
     let mut more_rows = false;
     for (extent, dim) in extents.iter_mut().zip(rule.dims) {
         *extent = match *dim {

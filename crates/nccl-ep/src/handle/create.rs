@@ -4,22 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nccl_ep_sys::ncclEpHandle_t;
+use nccl_ext_core::Result;
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::{Result, Stream};
 
-use super::layout_info::LayoutInfoDescriptors;
 use super::{Handle, HandleMemory};
 #[cfg(doc)]
 use crate::Error;
-use crate::args::LayoutInfo;
 use crate::config::HandleConfig;
-use crate::enums::{Algorithm, Layout, TopK, Validation};
+use crate::enums::{Layout, TopK, Validation};
 use crate::group::Group;
 use crate::mode::Mode;
-use crate::rules;
-use crate::rules::stream::{self, StreamFacts};
-use crate::step::{Indices, Step};
-use crate::tensor::{Descriptor, Tensor};
+use crate::tensor::Descriptor;
 
 impl Group {
     /// Makes a handle without routing. `memory` is the caller's, of at least
@@ -77,81 +72,14 @@ impl Group {
         };
         drop(calls);
         // Owns what was made also when the call failed late: it can be destroyed (EP 3.2).
-        let handle = self.handle(raw, mode, config, topk, memory);
+        let handle = self.handle_of(raw, mode, config, topk, memory);
         made?;
         shared.had_handle.store(true, Ordering::Release);
         Ok(handle)
     }
 
-    /// Makes a handle and gives it the first step's routing, in one call of every rank.
-    ///
-    /// # Errors
-    /// The errors of [`init_handle`](Self::init_handle) and [`Handle::update`], and
-    /// [`Error::Invalid`] while the stream is being captured into a graph.
-    #[doc(alias = "ncclEpCreateHandle")]
-    pub fn create_handle<'a>(
-        &self,
-        layout: Layout,
-        config: &HandleConfig,
-        topk_idx: Tensor<'a>,
-        layout_info: Option<&mut LayoutInfo<'_>>,
-        stream: Stream<'_>,
-    ) -> Result<Step<'a, Handle>> {
-        let shared = &self.shared;
-        shared.in_step()?;
-        let made = self.first_step(layout, config, topk_idx, layout_info, stream);
-        let high = shared.geometry.algorithm == Algorithm::HighThroughput;
-        if high || shared.grows_with_handles() { shared.collective(made) } else { made }
-    }
-
-    fn first_step<'a>(
-        &self,
-        layout: Layout,
-        config: &HandleConfig,
-        topk_idx: Tensor<'a>,
-        layout_info: Option<&mut LayoutInfo<'_>>,
-        stream: Stream<'_>,
-    ) -> Result<Step<'a, Handle>> {
-        let shared = &self.shared;
-        let width = topk_idx.shape().get(1).copied().unwrap_or(0);
-        let topk = u32::try_from(width).unwrap_or(u32::MAX);
-        let (mode, topk) = self.mode_and_topk(layout, config, TopK::N(topk))?;
-        let mut handle = self.handle(core::ptr::null_mut(), mode, config, topk, None);
-        let tokens = handle.check_update(topk_idx.view(), layout_info.as_deref())?;
-        handle.check_ids(topk_idx.view(), stream)?;
-        let facts = StreamFacts { capturing: stream.is_capturing(&shared.comm)? };
-        rules::check(stream::CREATE_HANDLE, |broken| broken(&facts))?;
-
-        let raw_config = config.to_raw();
-        let mut descriptor = Descriptor::empty();
-        let mut info = LayoutInfoDescriptors::empty();
-        let info = info.bind(layout_info.filter(|_| handle.mode.is_high_throughput()));
-        let _device = shared.comm.activate()?;
-        let calls = shared.comm.lock();
-        // SAFETY: the group lives, all pointers outlive the call, the tensors passed the rules.
-        let made = unsafe {
-            shared.call(
-                "ncclEpCreateHandle",
-                shared.api.ncclEpCreateHandle,
-                (
-                    &raw mut handle.raw,
-                    shared.raw,
-                    layout.into(),
-                    descriptor.bind(Some(topk_idx.view())).cast_const(),
-                    info,
-                    &raw const raw_config,
-                    stream.as_raw(),
-                ),
-            )
-        };
-        drop(calls);
-        made?;
-        shared.had_handle.store(true, Ordering::Release);
-        handle.note_update(topk_idx.view(), tokens);
-        Ok(Step::new(handle, tokens, Indices::borrowed()))
-    }
-
-    pub(super) fn handle(
+    /// A handle that owns `raw`.
+    pub(crate) fn handle_of(
         &self,
         raw: ncclEpHandle_t,
         mode: Mode,

@@ -11,7 +11,7 @@ use crate::group::Group;
 use crate::mode::Mode;
 use crate::rules;
 use crate::rules::handle::{self, MemoryFacts};
-use crate::tensor::{Shape, View};
+use crate::view::{Shape, View};
 
 /// Memory for a handle that the caller gives: bytes, aligned to 256.
 pub type HandleMemory = Box<dyn DeviceBufferMut + Send + Sync>;
@@ -60,7 +60,7 @@ impl Group {
         Ok((mode, i32::try_from(topk).unwrap_or(i32::MAX)))
     }
 
-    pub(super) fn check_memory(
+    pub(crate) fn check_memory(
         &self,
         memory: &mut dyn DeviceBufferMut,
         needed: usize,

@@ -1,7 +1,6 @@
 //! Handles: the routing of one step, and what it needs in memory.
 
 mod create;
-mod import;
 mod layout_info;
 mod memory;
 mod snapshot;
@@ -34,7 +33,7 @@ pub struct Handle {
     pub(crate) id: usize,
     config: HandleConfig,
     /// Of the last update.
-    state: Option<HandleState>,
+    pub(crate) state: Option<HandleState>,
     /// Where ids are copied to for [`Validation::Data`](crate::Validation::Data); empty without.
     ids: Vec<u8>,
     /// Kept as long as the native handle, which borrows it.

@@ -2,15 +2,11 @@
 
 use nccl_ext_core::{Buffer, DataType, Error, Result, Stream};
 
-use super::{Handle, HandleMemory};
-use crate::args::LayoutInfo;
+use super::Handle;
 use crate::config::HandleConfig;
-use crate::enums::{Layout, TopK};
-use crate::group::Group;
+use crate::enums::Layout;
 use crate::rules;
 use crate::rules::snapshot::{RULES, SnapshotFacts};
-use crate::step::{Indices, Step};
-use crate::tensor::Tensor;
 
 /// State that handle memory does not hold. With it, a copy of prepared memory becomes a handle
 /// again.
@@ -28,10 +24,10 @@ pub struct HandleState {
 /// A copy of a prepared high-throughput handle.
 #[derive(Debug)]
 pub struct HandleSnapshot {
-    layout: Layout,
-    config: HandleConfig,
-    state: HandleState,
-    memory: Buffer<u8>,
+    pub(crate) layout: Layout,
+    pub(crate) config: HandleConfig,
+    pub(crate) state: HandleState,
+    pub(crate) memory: Buffer<u8>,
 }
 
 impl HandleSnapshot {
@@ -39,34 +35,6 @@ impl HandleSnapshot {
     #[must_use]
     pub fn state(&self) -> HandleState {
         self.state
-    }
-
-    /// Makes a handle with the snapshot's routing. Local: no peer takes part.
-    ///
-    /// # Errors
-    /// The errors of [`Group::import_handle`].
-    pub fn restore(self, group: &Group) -> Result<Step<'static, Handle>> {
-        let Self { layout, config, state, memory } = self;
-        group.import_handle(layout, &config, &state, Box::new(memory))
-    }
-
-    /// Makes a handle in the snapshot's memory and prepares it again from the routing indices, for
-    /// libraries that cannot import. Every rank calls it.
-    ///
-    /// # Errors
-    /// The errors of [`Group::init_handle`] and [`Handle::update`].
-    pub fn restore_collective<'a>(
-        self,
-        group: &Group,
-        topk_idx: Tensor<'a>,
-        layout_info: Option<&mut LayoutInfo<'_>>,
-        stream: Stream<'_>,
-    ) -> Result<Step<'a, Handle>> {
-        let topk = TopK::N(u32::try_from(self.state.num_topk).unwrap_or(u32::MAX));
-        let memory: HandleMemory = Box::new(self.memory);
-        let mut handle = group.init_handle(self.layout, &self.config, topk, Some(memory))?;
-        let tokens = handle.native_update(topk_idx.view(), layout_info, stream)?;
-        Ok(Step::new(handle, tokens, Indices::borrowed()))
     }
 }
 

@@ -1,74 +1,24 @@
-//! Giving a handle the routing of a step.
+//! The native update of a handle, and its checks.
 
-use std::sync::Arc;
-
-use nccl_ext_core::{DeviceBuffer, Refused, Result, Stream};
+use nccl_ext_core::{Result, Stream};
 
 use super::Handle;
 use super::layout_info::LayoutInfoDescriptors;
 use super::snapshot::HandleState;
-#[cfg(doc)]
-use crate::Error;
 use crate::args::LayoutInfo;
 use crate::enums::{DispatchQuantizationRecipe, Validation};
 use crate::mode::Mode;
 use crate::rules;
 use crate::rules::data::{self, DataFacts, Ids};
-use crate::rules::tensors::extents::Sizes;
-use crate::rules::tensors::{Call, Slot, TensorFacts};
+use crate::rules::tensor_row::extents::Sizes;
+use crate::rules::tensor_row::{Call, Slot};
+use crate::rules::tensors::TensorFacts;
 use crate::rules::update::{self, UpdateFacts};
-use crate::step::{Indices, Step};
-use crate::tensor::{Descriptor, Tensor, View};
+use crate::tensor::Descriptor;
+use crate::view::View;
 
 impl Handle {
-    /// Gives the handle the routing of the next step: `topk_idx` is `[tokens, top-k]` of int32 or
-    /// int64 global expert ids, negative for no expert.
-    ///
-    /// The step borrows handle and indices, which must stay as they are until its last combine.
-    /// HT: every rank calls it, and `layout_info` may ask for counters. LL: local.
-    ///
-    /// Ids are checked only under [`Validation::Data`](crate::Validation::Data). Without it the
-    /// caller must give valid ids: the library corrupts device memory for an id that is no
-    /// expert's, and in low-latency expert-major for an id that stands twice in a row.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] when a rule of updates is broken; and the errors of
-    /// [every call](crate#errors).
-    #[doc(alias = "ncclEpUpdateHandle")]
-    pub fn update<'a>(
-        &'a mut self,
-        topk_idx: Tensor<'a>,
-        layout_info: Option<&mut LayoutInfo<'_>>,
-        stream: Stream<'_>,
-    ) -> Result<Step<'a>> {
-        let tokens = self.native_update(topk_idx.view(), layout_info, stream)?;
-        Ok(Step::new(self, tokens, Indices::borrowed()))
-    }
-
-    /// Gives the handle its next routing and moves it into the step, with a share of the indices:
-    /// a step that can live in a struct. [`Step::into_handle`] gives the handle back.
-    ///
-    /// # Errors
-    /// The errors of [`update`](Self::update), each with the handle.
-    pub fn update_shared<B>(
-        mut self,
-        topk_idx: Arc<B>,
-        shape: [usize; 2],
-        layout_info: Option<&mut LayoutInfo<'_>>,
-        stream: Stream<'_>,
-    ) -> Result<Step<'static, Self>, Refused<Self>>
-    where
-        B: DeviceBuffer + Send + Sync + 'static,
-    {
-        let tokens = Tensor::new(&*topk_idx, &shape)
-            .and_then(|tensor| self.native_update(tensor.view(), layout_info, stream));
-        match tokens {
-            Ok(tokens) => Ok(Step::new(self, tokens, Indices::shared(topk_idx))),
-            Err(error) => Err(Refused::kept(error, self)),
-        }
-    }
-
-    pub(super) fn native_update(
+    pub(crate) fn native_update(
         &mut self,
         topk_idx: &View,
         layout_info: Option<&mut LayoutInfo<'_>>,
@@ -113,13 +63,13 @@ impl Handle {
     }
 
     /// Remembers what handle memory does not hold.
-    pub(super) fn note_update(&mut self, topk_idx: &View, num_tokens: usize) {
+    pub(crate) fn note_update(&mut self, topk_idx: &View, num_tokens: usize) {
         let (num_topk, topk_idx_datatype) = (self.topk as usize, topk_idx.data_type());
         self.state = Some(HandleState { num_tokens, num_topk, topk_idx_datatype });
     }
 
     /// The rules of an update; gives the number of tokens.
-    pub(super) fn check_update(
+    pub(crate) fn check_update(
         &self,
         topk_idx: &View,
         info: Option<&LayoutInfo<'_>>,
@@ -148,7 +98,7 @@ impl Handle {
     }
 
     /// The rules of what the indices say, where the group validates data.
-    pub(super) fn check_ids(&mut self, topk_idx: &View, stream: Stream<'_>) -> Result<()> {
+    pub(crate) fn check_ids(&mut self, topk_idx: &View, stream: Stream<'_>) -> Result<()> {
         if self.group.validation != Validation::Data || topk_idx.shape.contains(&0) {
             return Ok(());
         }

@@ -5,7 +5,7 @@ use std::fmt;
 use nccl_ext_core::{DataType, Result};
 
 use super::bytes::{in_64_bits, product, sum};
-use crate::tensor::Shape;
+use crate::view::Shape;
 
 /// Who holds a buffer, and for how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

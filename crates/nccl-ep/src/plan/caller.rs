@@ -2,14 +2,15 @@
 
 use nccl_ext_core::Result;
 
-use super::Setup;
 use super::buffer::Buffer;
 use super::bytes::in_64_bits;
 use super::check::{self, Checked};
+use super::setup::Setup;
 use crate::enums::{DispatchQuantizationRecipe, PassDir};
 use crate::geometry::Geometry;
 use crate::recv_spec::tensor_spec;
-use crate::rules::tensors::{self, Call, Need, Slot};
+use crate::rules::tensor_row::{Call, Need, Slot};
+use crate::rules::tensors;
 
 /// What a dispatch writes and a combine reads, each with the name that the plan gives it.
 const TENSORS: [(Call, Slot, &str); 6] = [

@@ -3,7 +3,7 @@
 use nccl_ext_core::rules::Violation;
 use nccl_ext_core::{Error, MemorySpace, RawBuffer, Result};
 
-use super::Setup;
+use super::setup::Setup;
 use crate::enums::{Algorithm, DispatchQuantizationRecipe as Recipe, Layout, PassDir};
 use crate::environment::Environment;
 use crate::geometry::{Geometry, GroupFacts};
@@ -11,10 +11,11 @@ use crate::mode::Mode;
 use crate::rules::combine::{self, CombineFacts};
 use crate::rules::dispatch::{self, DispatchFacts};
 use crate::rules::plan::{self, MachineFacts, TokenCapFacts};
-use crate::rules::tensors::extents::Sizes;
-use crate::rules::tensors::{self, Call, Slot};
+use crate::rules::tensor_row::extents::Sizes;
+use crate::rules::tensor_row::{Call, Slot};
+use crate::rules::tensors;
 use crate::rules::{self, handle};
-use crate::tensor::{Shape, View};
+use crate::view::{Shape, View};
 
 /// A configuration that passed, in numbers.
 pub(super) struct Checked {

@@ -5,7 +5,8 @@ use nccl_ext_core::Result;
 use super::buffer::{Buffer, Owner, Piece};
 use super::bytes::{product, rounded};
 use super::check::Checked;
-use super::{COUNTER_BLOCK_BYTES, HANDLE_PIECE_UNIT, Setup, WORKSPACE_BYTES};
+use super::constants::{COUNTER_BLOCK_BYTES, HANDLE_PIECE_UNIT, WORKSPACE_BYTES};
+use super::setup::Setup;
 use crate::enums::ZeroCopyMode;
 use crate::geometry::{EmMode, Geometry};
 

@@ -5,7 +5,8 @@ use nccl_ext_core::Result;
 use super::buffer::{Buffer, Owner, Piece};
 use super::bytes::{product, rounded};
 use super::check::Checked;
-use super::{HANDLE_PIECE_UNIT, Setup, WORKSPACE_BYTES};
+use super::constants::{HANDLE_PIECE_UNIT, WORKSPACE_BYTES};
+use super::setup::Setup;
 use crate::geometry::Geometry;
 
 /// The signals of a bank, and an automatic buffer, take a multiple of this many bytes (EP 3.4).

@@ -2,7 +2,8 @@
 
 use super::buffer::Note;
 use super::check::Checked;
-use super::{LL_COUNTER_TAG, Setup, TOKENS_ONCE_SUPPORTED};
+use super::constants::{LL_COUNTER_TAG, TOKENS_ONCE_SUPPORTED};
+use super::setup::Setup;
 use crate::rules::combine::BACKWARD_LOCAL_EXPERTS;
 
 pub(super) fn notes(setup: &Setup, checked: &Checked) -> Vec<Note> {

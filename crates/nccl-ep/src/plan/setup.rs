@@ -2,7 +2,7 @@
 
 use nccl_ext_core::DataType;
 
-use super::HOPPER_SMS;
+use super::constants::HOPPER_SMS;
 use crate::config::{GroupConfig, HandleConfig};
 use crate::enums::{Layout, TopK};
 

@@ -20,6 +20,7 @@ pub(crate) mod received;
 pub(crate) mod snapshot;
 pub(crate) mod stream;
 pub(crate) mod tensor;
+pub(crate) mod tensor_row;
 pub(crate) mod tensors;
 pub(crate) mod update;
 #[cfg(test)]
@@ -28,8 +29,8 @@ mod walk;
 mod walk_support;
 
 pub use nccl_ext_core::rules::RuleInfo;
+pub(crate) use nccl_ext_core::rules::check;
 use nccl_ext_core::rules::infos;
-pub(crate) use nccl_ext_core::rules::{Violation, check};
 
 /// Every rule of the table, call after call, in the order in which each checks them.
 ///

@@ -11,8 +11,9 @@ use crate::enums::DispatchQuantizationRecipe;
 use crate::handle::Handle;
 use crate::rules;
 use crate::rules::combine::{CombineFacts, RULES};
-use crate::rules::tensors::extents::Sizes;
-use crate::rules::tensors::{Call, Slot, TensorFacts};
+use crate::rules::tensor_row::extents::Sizes;
+use crate::rules::tensor_row::{Call, Slot};
+use crate::rules::tensors::TensorFacts;
 use crate::tensor::Descriptor;
 
 pub(super) struct CombineCall<'c> {

@@ -12,9 +12,11 @@ use crate::handle::{Handle, LayoutInfoDescriptors};
 use crate::rules;
 use crate::rules::dispatch::{DispatchFacts, RULES};
 use crate::rules::stream::{EAGER_DISPATCH, StreamFacts};
-use crate::rules::tensors::extents::Sizes;
-use crate::rules::tensors::{Call, Slot, TensorFacts};
-use crate::tensor::{Descriptor, View};
+use crate::rules::tensor_row::extents::Sizes;
+use crate::rules::tensor_row::{Call, Slot};
+use crate::rules::tensors::TensorFacts;
+use crate::tensor::Descriptor;
+use crate::view::View;
 
 pub(super) struct DispatchCall<'c> {
     pub(super) handle: &'c Handle,

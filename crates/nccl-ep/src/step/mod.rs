@@ -1,8 +1,12 @@
 //! Steps: one routing, dispatched and combined.
 
 mod combine;
+mod create;
 mod dispatch;
+mod import;
+mod restore;
 mod stage;
+mod update;
 
 use std::borrow::BorrowMut;
 use std::fmt;

@@ -2,7 +2,7 @@
 
 use nccl_ep_sys::{VersionedStruct, ncclEpTensor_t};
 
-use super::{MAX_DIMS, View};
+use crate::view::{MAX_DIMS, View};
 
 /// A C descriptor on the stack of the call that uses it.
 pub(crate) struct Descriptor {

@@ -1,7 +1,6 @@
 //! Tensors: borrowed memory with a shape.
 
 mod descriptor;
-mod view;
 
 use core::ffi::c_void;
 use std::fmt;
@@ -10,17 +9,13 @@ use std::marker::PhantomData;
 use nccl_ext_core::{DataType, DeviceBuffer, DeviceBufferMut, MemorySpace, RawBuffer, Result};
 
 pub(crate) use self::descriptor::Descriptor;
-pub(crate) use self::view::View;
 #[cfg(doc)]
 use crate::Error;
 use crate::rules;
 use crate::rules::tensor::{DATA_TYPE, DataTypeFacts, SHAPE, ShapeFacts};
-
-/// Most dimensions a tensor here has.
-pub const MAX_DIMS: usize = 4;
-
-/// The extents of a tensor, at most [`MAX_DIMS`].
-pub type Shape = nccl_ext_core::Shape<MAX_DIMS>;
+#[cfg(doc)]
+use crate::view::MAX_DIMS;
+use crate::view::{Shape, View};
 
 /// A tensor that is read.
 ///

@@ -43,7 +43,7 @@ fn low_latency_handle_memory_is_what_the_library_says() {
 /// The caller's tensors are those that a handle's `recv_spec` asks for.
 #[test]
 fn tensors_are_what_recv_spec_asks_for() {
-    check_rows(Mode::ALL.into_iter().map(|mode| (mode, mode)), |mode| {
+    check_rows(Mode::ALL.iter().map(|mode| (mode, mode)), |mode| {
         let config = GroupConfig::new()
             .algorithm(mode.algorithm())
             .num_experts(8)

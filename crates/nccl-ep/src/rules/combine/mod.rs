@@ -9,7 +9,7 @@ use nccl_ext_core::rules;
 use crate::enums::PassDir;
 use crate::geometry::Geometry;
 use crate::mode::Mode;
-use crate::tensor::View;
+use crate::view::View;
 
 /// Most experts of one rank in a backward combine (EP 8).
 pub(crate) const BACKWARD_LOCAL_EXPERTS: u64 = 1024;

@@ -1,12 +1,12 @@
 //! Tensors of a combine (EP 4.4.1, 4.8.1, 4.8.6, 4.17).
 
 use crate::enums::PassDir::{Bwd, Fwd};
-use crate::rules::tensors::Call::Combine;
-use crate::rules::tensors::extents::Dim::{AtLeast, Hidden, Is};
-use crate::rules::tensors::extents::Extent::{
+use crate::rules::tensor_row::Call::Combine;
+use crate::rules::tensor_row::extents::Dim::{AtLeast, Hidden, Is};
+use crate::rules::tensor_row::extents::Extent::{
     self, LocalExperts, MaxTokens, Ranks, RanksTimesMaxTokens, StepRows, TopK,
 };
-use crate::rules::tensors::tensors;
+use crate::rules::tensor_row::tensors;
 
 tensors! {
     /// Checked by [`Step::combine`](crate::Step::combine).

@@ -9,7 +9,7 @@ use nccl_ext_core::rules;
 use crate::enums::{DispatchQuantizationRecipe, PassDir};
 use crate::geometry::{EmMode, Geometry};
 use crate::mode::Mode;
-use crate::tensor::View;
+use crate::view::View;
 
 /// A dispatch whose tensors fit their rows.
 pub(crate) struct DispatchFacts<'a> {

@@ -1,12 +1,12 @@
 //! Tensors of a dispatch (EP 4.2, 4.3, 4.5, 4.9, 4.17, 5.2).
 
 use crate::enums::PassDir::{Bwd, Fwd};
-use crate::rules::tensors::Call::Dispatch;
-use crate::rules::tensors::extents::Dim::{self, AtLeast, Hidden, Is};
-use crate::rules::tensors::extents::Extent::{
+use crate::rules::tensor_row::Call::Dispatch;
+use crate::rules::tensor_row::extents::Dim::{self, AtLeast, Hidden, Is};
+use crate::rules::tensor_row::extents::Extent::{
     self, LocalExperts, MaxTokens, OutRows, Ranks, RanksTimesMaxTokens, RecvRows, TopK,
 };
-use crate::rules::tensors::tensors;
+use crate::rules::tensor_row::tensors;
 
 tensors! {
     /// Checked by [`Step::dispatch`](crate::Step::dispatch).

@@ -3,6 +3,7 @@
 #[cfg(test)]
 pub(super) mod walk;
 
+use nccl_ext_core::rules::check;
 use nccl_ext_core::{Result, rules};
 
 use crate::config::HandleConfig;
@@ -105,12 +106,12 @@ pub(crate) fn mode_and_topk(
     topk: TopK,
 ) -> Result<(Mode, u64)> {
     let request = HandleRequest { geometry, layout, topk };
-    super::check(REQUEST, |broken| broken(&request))?;
+    check(REQUEST, |broken| broken(&request))?;
     // The rows of the request hold, so that there are both.
     let (mode, topk) = (request.mode().unwrap_or_default(), request.topk().unwrap_or(0));
     let alignment = config.dispatch_output_per_expert_alignment as u64;
     let facts = HandleFacts { geometry, mode, topk, alignment };
-    super::check(RULES, |broken| broken(&facts))?;
+    check(RULES, |broken| broken(&facts))?;
     Ok((mode, topk))
 }
 

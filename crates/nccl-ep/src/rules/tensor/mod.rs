@@ -5,7 +5,7 @@ pub(super) mod walk;
 
 use nccl_ext_core::{DataType, rules};
 
-use crate::tensor::{MAX_DIMS, Shape};
+use crate::view::{MAX_DIMS, Shape};
 
 /// A shape that is to lie in a buffer.
 pub(crate) struct ShapeFacts<'a> {

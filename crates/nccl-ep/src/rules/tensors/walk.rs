@@ -3,11 +3,12 @@
 use nccl_ext_core::{DataType, Result};
 use nccl_ext_test::stub::ep as stub;
 
-use super::extents::{Dim, Extent, Sizes};
-use super::{Call, Need, Slot, TensorRule, all, row};
+use super::{all, row};
 use crate::environment::Environment;
 use crate::geometry::Geometry;
 use crate::rules::RuleInfo;
+use crate::rules::tensor_row::extents::{Dim, Extent, Sizes};
+use crate::rules::tensor_row::{Call, Need, Slot, TensorRule};
 use crate::rules::walk_support::{
     HIDDEN, RANKS, STREAM, TOKENS, TOPK, assert_names, assert_no_step_calls, ht, ll, read, write,
 };

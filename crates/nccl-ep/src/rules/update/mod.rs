@@ -7,7 +7,7 @@ pub(super) mod walk;
 use nccl_ext_core::{DataType, rules};
 
 use crate::geometry::Geometry;
-use crate::tensor::View;
+use crate::view::View;
 
 /// An update whose tensors fit their rows.
 pub(crate) struct UpdateFacts<'a> {

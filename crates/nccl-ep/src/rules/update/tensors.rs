@@ -1,9 +1,9 @@
 //! Tensors of an update (EP 3.5).
 
-use crate::rules::tensors::Call::Update;
-use crate::rules::tensors::extents::Dim::{AtLeast, Is};
-use crate::rules::tensors::extents::Extent::{self, LocalExperts, One, TopK};
-use crate::rules::tensors::tensors;
+use crate::rules::tensor_row::Call::Update;
+use crate::rules::tensor_row::extents::Dim::{AtLeast, Is};
+use crate::rules::tensor_row::extents::Extent::{self, LocalExperts, One, TopK};
+use crate::rules::tensor_row::tensors;
 
 tensors! {
     /// Checked by [`Handle::update`](crate::Handle::update).

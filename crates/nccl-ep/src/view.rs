@@ -1,10 +1,14 @@
-//! Tensors without their lifetimes.
+//! Tensors without their lifetimes: memory with a shape.
 
 use std::fmt;
 
 use nccl_ext_core::{DataType, RawBuffer};
 
-use super::Shape;
+/// Most dimensions a tensor here has.
+pub const MAX_DIMS: usize = 4;
+
+/// The extents of a tensor, at most [`MAX_DIMS`].
+pub type Shape = nccl_ext_core::Shape<MAX_DIMS>;
 
 /// What every tensor is, without its lifetime.
 #[derive(Clone, Copy)]
@@ -32,12 +36,12 @@ impl View {
         self.row_width().saturating_mul(self.data_type().size() as u64)
     }
 
-    pub(super) fn fmt(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    pub(crate) fn fmt(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{name}({:?} {}, {})", self.shape, self.data_type(), self.buffer.memory)
     }
 }
 
-// SAFETY: an address and numbers. The memory behind it is borrowed by the tensor types below, and the
+// SAFETY: an address and numbers. The memory behind it is borrowed by the tensor types of `crate::tensor`, and the
 // contract of `DeviceBuffer`, or of whoever gave the address, lets any thread use it meanwhile.
 unsafe impl Send for View {}
 // SAFETY: as above.

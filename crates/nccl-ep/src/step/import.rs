@@ -4,13 +4,13 @@ use nccl_ep_sys::ImportApi;
 use nccl_ext_core::binding::BindingStruct;
 use nccl_ext_core::{Error, Result};
 
-use super::{Handle, HandleMemory, HandleState};
+use super::{Indices, Step};
 use crate::config::HandleConfig;
 use crate::enums::{Layout, TopK};
 use crate::group::Group;
+use crate::handle::{Handle, HandleMemory, HandleState};
 use crate::rules;
 use crate::rules::import::{ImportFacts, RULES};
-use crate::step::{Indices, Step};
 use crate::tensor::Descriptor;
 
 impl Group {
@@ -59,7 +59,7 @@ impl Group {
         let raw_config = config.to_raw();
         let mut descriptor = Descriptor::empty();
         let null = core::ptr::null_mut();
-        let mut handle = self.handle(null, mode, config, topk, Some(handle_mem));
+        let mut handle = self.handle_of(null, mode, config, topk, Some(handle_mem));
         let tokens = u32::try_from(state.num_tokens).unwrap_or(u32::MAX);
         let _device = shared.comm.activate()?;
         let calls = shared.comm.lock();
