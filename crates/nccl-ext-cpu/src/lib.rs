@@ -42,6 +42,9 @@
 //!
 //! [`Error::PeerFailed`]: nccl_ext_core::Error::PeerFailed
 
+// Bottom to top: `refusal`, `config`, `lock` -> `world` (where ranks meet) -> `entry` -> `nccl`,
+// `driver` -> `ep`, `m2n` -> `backend` -> `ranks`. `cargo xtask modules` checks that arrows go one
+// way.
 mod backend;
 mod config;
 mod driver;

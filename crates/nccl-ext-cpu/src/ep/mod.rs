@@ -17,7 +17,7 @@
 //! group                   what all its handles share; creation compares the ranks' settings
 //! ht  ll                  update, dispatch, combine: in each `check` -> `run` <- the work
 //! handle                  what a handle keeps; creation, memory
-//! call                    one file a C function
+//! call                    one file per C function
 //! mod.rs                  the table
 //! ```
 //!

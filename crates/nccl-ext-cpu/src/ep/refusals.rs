@@ -1,5 +1,6 @@
 //! Refusals that several calls share.
 
+use nccl_ep_sys::ncclEpPassDir_t;
 use nccl_ext_core::raw::ncclResult_t;
 
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
@@ -34,5 +35,21 @@ pub(super) fn check_row_fits(class: FailureClass, bytes: usize, max_token_bytes:
         let rule = "a row is at most max_token_bytes long";
         let expected = format_args!("at most {max_token_bytes} bytes").to_string();
         Refusal::argument(class, "inputs.tokens", rule, expected, bytes)
+    })
+}
+
+/// High throughput moves rows in units of 16 bytes.
+pub(super) fn check_row_unit(class: FailureClass, name: &str, bytes: usize) -> Outcome {
+    require(bytes.is_multiple_of(16), || {
+        let rule = "high throughput moves rows in units of 16 bytes";
+        Refusal::argument(class, name, rule, "a multiple of 16 bytes", bytes)
+    })
+}
+
+/// Low latency has one direction.
+pub(super) fn require_forward(direction: ncclEpPassDir_t) -> Outcome {
+    require(direction == ncclEpPassDir_t::NCCL_EP_FWD_PASS, || {
+        let rule = "low latency has no backward pass";
+        Refusal::usage(FailureClass::Return, "pass_direction", rule, "FWD (0)", direction.0)
     })
 }

@@ -3,6 +3,7 @@
 mod buffers;
 mod collectives;
 mod comm;
+mod groups;
 mod memory;
 mod reduce;
 mod unsupported;
@@ -29,8 +30,8 @@ pub(crate) const TABLE: NcclApi = NcclApi {
     ncclCommGetAsyncError: comm::get_async_error,
     ncclGetLastError: comm::get_last_error,
     ncclGetErrorString: version::get_error_string,
-    ncclGroupStart: unsupported::group_start,
-    ncclGroupEnd: unsupported::group_end,
+    ncclGroupStart: groups::group_start,
+    ncclGroupEnd: groups::group_end,
     ncclAllGather: collectives::all_gather,
     ncclAllReduce: collectives::all_reduce,
     ncclBroadcast: collectives::broadcast,

@@ -1,11 +1,11 @@
-//! Calls that this backend does not offer, and groups of calls, which change nothing.
+//! Calls that this backend does not offer.
 
 use core::ffi::{c_int, c_void};
 
 use nccl_ext_core::raw::{cudaStream_t, ncclComm_t, ncclConfig_t, ncclDataType_t, ncclResult_t};
 
 use crate::entry::entry;
-use crate::refusal::{FailureClass, Refusal, require};
+use crate::refusal::Refusal;
 
 /// A call that this backend does not offer.
 fn unsupported(call: &'static str) -> ncclResult_t {
@@ -42,33 +42,4 @@ pub(super) unsafe extern "C" fn recv(
     _stream: cudaStream_t,
 ) -> ncclResult_t {
     unsupported("ncclRecv")
-}
-
-std::thread_local! {
-    static GROUP_DEPTH: core::cell::Cell<u32> = const { core::cell::Cell::new(0) };
-}
-
-/// Groups are accepted and change nothing: every call is complete when it returns.
-pub(super) unsafe extern "C" fn group_start() -> ncclResult_t {
-    entry("ncclGroupStart", |_| {
-        GROUP_DEPTH.set(GROUP_DEPTH.get().saturating_add(1));
-        Ok(())
-    })
-}
-
-pub(super) unsafe extern "C" fn group_end() -> ncclResult_t {
-    entry("ncclGroupEnd", |_| {
-        let depth = GROUP_DEPTH.get();
-        require(depth > 0, || {
-            Refusal::usage(
-                FailureClass::Return,
-                "ncclGroupEnd",
-                "every end has a start on the same thread",
-                "an open group",
-                "none",
-            )
-        })?;
-        GROUP_DEPTH.set(depth - 1);
-        Ok(())
-    })
 }

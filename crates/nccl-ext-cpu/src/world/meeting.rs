@@ -261,8 +261,8 @@ impl State {
         Some(self.mismatch(rank, here, peer, there))
     }
 
-    /// What `peer` is in, if it sleeps on another sequence than `sequence` until `rank` comes there: then
-    /// neither will ever see the other.
+    /// What `peer` is in, if it sleeps in another sequence than `sequence` until `rank` comes there:
+    /// then neither will ever see the other.
     fn asleep_elsewhere(
         &self,
         peer: usize,

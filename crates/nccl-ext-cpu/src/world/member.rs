@@ -91,8 +91,8 @@ impl Member {
         self.collective_among_staged(sequence, descriptor, work, |_| None)
     }
 
-    /// The same on a sequence where peers may have staged. When one has, `stage` gives a copy of the
-    /// descriptor that stays valid until this rank posts the second operation from here.
+    /// The same in a sequence where peers may have staged. When one has, `stage` gives a copy of
+    /// the descriptor that stays valid until this rank posts the second operation from here.
     pub(crate) fn collective_among_staged<D: Descriptor, T>(
         &self,
         sequence: SequenceId,

@@ -63,6 +63,7 @@ impl fmt::Display for OperationTag {
     }
 }
 
+/// A rank is in an operation, and shows this.
 #[derive(Clone, Copy)]
 pub(super) struct Post {
     pub(super) tag: OperationTag,
@@ -92,14 +93,17 @@ impl Sequence {
         Self { posted: vec![0; size], done: vec![0; size], posts: [posts(), posts()], closed: 0 }
     }
 
+    /// Which of the two posts an operation uses.
     pub(super) fn bank(operation: u64) -> usize {
         usize::from(operation % 2 == 1)
     }
 
+    /// Whether every rank has posted the operation.
     pub(super) fn all_posted(&self, operation: u64) -> bool {
         self.posted.iter().all(|&posted| posted >= operation)
     }
 
+    /// The ranks that have not.
     pub(super) fn missing(&self, operation: u64) -> impl Iterator<Item = usize> {
         (0..self.posted.len()).filter(move |&rank| self.posted[rank] < operation)
     }
@@ -120,6 +124,7 @@ impl Sequence {
     }
 }
 
+/// Whether a rank has posted and its peers may read that at any time.
 pub(super) fn is_staged(post: &Option<Post>) -> bool {
     post.as_ref().is_some_and(|post| post.staged)
 }

@@ -6,9 +6,9 @@ use nccl_ep_sys::{
 };
 use nccl_ext_core::raw::ncclResult_t;
 
-use super::direction::require_forward;
 use crate::entry::Scope;
 use crate::ep::arguments::{DispatchArguments, recipe, recipe_tensors};
+use crate::ep::refusals::require_forward;
 use crate::ep::settings::Algorithm;
 use crate::ep::tensor::Tensor;
 use crate::ep::{handle, ht, ll, structs};

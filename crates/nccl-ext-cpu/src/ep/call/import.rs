@@ -35,10 +35,10 @@ pub(crate) unsafe fn import(
 ) -> Outcome {
     let ret = FailureClass::Return;
     // SAFETY: this function's contract.
-    let opened = unsafe { handle::open(scope, out, group, layout, config, memory, import_only)? };
-    let view = opened.group.view()?;
-    require(opened.memory.is_some(), || Refusal::null(ret, "handle_mem"))?;
-    let ready = handle::prepare(&view, &opened, update.topk)?;
+    let checked = unsafe { handle::check(scope, out, group, layout, config, memory, import_only)? };
+    let view = checked.group.view()?;
+    require(checked.memory.is_some(), || Refusal::null(ret, "handle_mem"))?;
+    let ready = handle::prepare(&view, &checked, update.topk)?;
     let memory = ready.memory.ok_or_else(|| Refusal::null(ret, "handle_mem"))?;
     let (settings, rank) = (view.settings, view.member.rank());
     let facts = ImageFacts::new(settings, &ready.settings, rank, update.tokens, update.id_type);
@@ -46,7 +46,7 @@ pub(crate) unsafe fn import(
     *lock(&ready.high) = unsafe { memory.import(&facts, settings, &ready.settings)? };
     // The out pointer is set only now: of a refused import nothing is left to destroy.
     // SAFETY: this function's contract: writable.
-    unsafe { out.write(handle::keep(&opened.group, Some(ready))) };
+    unsafe { out.write(handle::hand_out(&checked.group, Some(ready))) };
     Ok(())
 }
 

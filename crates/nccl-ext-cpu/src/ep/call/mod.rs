@@ -1,9 +1,8 @@
-//! One file a C function, or a few that belong together: reads the arguments, finds the group or the
-//! handle, and hands on to the algorithm.
+//! One file per C function, or for a few that belong together: it reads the arguments, finds the
+//! group or the handle, and hands on to the algorithm.
 
 mod combine;
 mod complete;
-mod direction;
 mod dispatch;
 mod import;
 mod mask;

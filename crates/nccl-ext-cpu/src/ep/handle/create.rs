@@ -7,7 +7,7 @@ use nccl_ep_sys::{
 };
 
 use super::memory::{check_layout_is_set, check_memory, memory_bytes};
-use super::object::{Ready, keep};
+use super::object::{Ready, hand_out};
 use crate::entry::Scope;
 use crate::ep::group::{self, Group, View};
 use crate::ep::settings::{
@@ -19,7 +19,7 @@ use crate::ep::tensor::Tensor;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 
 /// The arguments of a handle's creation, of which the algorithm has checked nothing yet.
-pub(crate) struct Opened {
+pub(crate) struct Checked {
     pub(crate) group: Arc<Group>,
     layout: Layout,
     alignment: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Opened {
 ///
 /// # Safety
 /// The C contract of `ncclEpInitHandle`.
-pub(crate) unsafe fn open(
+pub(crate) unsafe fn check(
     scope: &Scope,
     out: *mut ncclEpHandle_t,
     group: ncclEpGroup_t,
@@ -39,7 +39,7 @@ pub(crate) unsafe fn open(
     config: *const ncclEpHandleConfig_t,
     memory: *const ncclEpTensor_t,
     first: impl FnOnce(&View<'_>) -> Outcome,
-) -> Outcome<Opened> {
+) -> Outcome<Checked> {
     let assert = FailureClass::Assert;
     // SAFETY: this function's contract.
     let group = unsafe { group::shared(group, assert)? };
@@ -68,7 +68,7 @@ pub(crate) unsafe fn open(
             Refusal::argument(assert, name, rule, "0, 1 or a power of two", alignment)
         })?;
     }
-    Ok(Opened { group, layout, alignment, memory })
+    Ok(Checked { group, layout, alignment, memory })
 }
 
 /// # Safety
@@ -83,22 +83,22 @@ pub(crate) unsafe fn init(
     memory: *const ncclEpTensor_t,
 ) -> Outcome {
     // SAFETY: this function's contract.
-    let opened = unsafe { open(scope, out, group, layout, config, memory, |_| Ok(()))? };
+    let checked = unsafe { check(scope, out, group, layout, config, memory, |_| Ok(()))? };
     // From here on the out pointer is set whatever happens (EP 3.2, #7).
-    let ready = opened.group.view().and_then(|view| prepare(&view, &opened, num_topk));
+    let ready = checked.group.view().and_then(|view| prepare(&view, &checked, num_topk));
     let (ready, result) = match ready {
         Ok(ready) => (Some(ready), Ok(())),
         Err(refusal) => (None, Err(refusal)),
     };
     // SAFETY: this function's contract: writable.
-    unsafe { out.write(keep(&opened.group, ready)) };
+    unsafe { out.write(hand_out(&checked.group, ready)) };
     result
 }
 
 /// The algorithm's part of creation.
-pub(crate) fn prepare(group: &View<'_>, opened: &Opened, num_topk: i32) -> Outcome<Ready> {
+pub(crate) fn prepare(group: &View<'_>, checked: &Checked, num_topk: i32) -> Outcome<Ready> {
     let settings = group.settings;
-    let Opened { layout, alignment, .. } = *opened;
+    let Checked { layout, alignment, .. } = *checked;
     let topk = match settings.algorithm {
         Algorithm::LowLatency => check_low_latency_topk(settings, layout, num_topk)?,
         Algorithm::HighThroughput => {
@@ -106,7 +106,7 @@ pub(crate) fn prepare(group: &View<'_>, opened: &Opened, num_topk: i32) -> Outco
         }
     };
     let bytes = memory_bytes(settings, layout == Layout::ExpertMajor, topk);
-    let (memory, block) = match &opened.memory {
+    let (memory, block) = match &checked.memory {
         Some(memory) => (Some(check_memory(group, memory, bytes)?), None),
         None => (None, group.allocator.allocate(bytes)?),
     };

@@ -4,6 +4,6 @@ mod create;
 mod memory;
 mod object;
 
-pub(super) use create::{init, open, prepare};
+pub(super) use create::{check, init, prepare};
 pub(super) use memory::memory_size;
-pub(super) use object::{Ready, destroy, keep, live};
+pub(super) use object::{Ready, destroy, hand_out, live};

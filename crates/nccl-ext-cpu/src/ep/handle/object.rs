@@ -62,7 +62,7 @@ pub(crate) unsafe fn live<'a>(handle: ncclEpHandle_t, class: FailureClass) -> Ou
 }
 
 /// A handle for the caller to keep.
-pub(crate) fn keep(group: &Arc<Group>, ready: Option<Ready>) -> ncclEpHandle_t {
+pub(crate) fn hand_out(group: &Arc<Group>, ready: Option<Ready>) -> ncclEpHandle_t {
     group.live_handles.fetch_add(1, Ordering::AcqRel);
     Box::into_raw(Box::new(Handle { group: Arc::clone(group), ready })).cast()
 }
@@ -71,7 +71,7 @@ pub(crate) fn keep(group: &Arc<Group>, ready: Option<Ready>) -> ncclEpHandle_t {
 /// `handle` is NULL or a live handle that nobody uses.
 pub(crate) unsafe fn destroy(handle: ncclEpHandle_t) -> Outcome {
     if !handle.is_null() {
-        // SAFETY: this function's contract; `keep` made the box.
+        // SAFETY: this function's contract; `hand_out` made the box.
         drop(unsafe { Box::from_raw(handle.cast::<Handle>()) });
     }
     Ok(())

@@ -121,8 +121,8 @@ pub(super) fn encode(
 /// How many words the image has of which `header` is the beginning.
 pub(super) fn length(header: &[u64; HEADER], room: usize) -> Outcome<usize> {
     let rule = "the memory was prepared by an update of this backend";
-    differs(rule, "the image's mark", MAGIC, header[0])?;
-    differs(rule, "the image's version", VERSION, header[1])?;
+    require_equal(rule, "the image's mark", MAGIC, header[0])?;
+    require_equal(rule, "the image's version", VERSION, header[1])?;
     let length = usize::try_from(header[LENGTH]).ok().and_then(|l| l.checked_add(HEADER));
     length.filter(|&length| length <= room).ok_or_else(|| {
         let expected = format_args!("at most {room} words").to_string();
@@ -135,7 +135,7 @@ fn refusal(rule: &str, expected: String, found: String) -> Refusal {
     Refusal::argument(FailureClass::Return, "handle_mem", rule, expected, found)
 }
 
-fn differs(rule: &str, what: &str, expected: u64, found: u64) -> Outcome {
+fn require_equal(rule: &str, what: &str, expected: u64, found: u64) -> Outcome {
     require(expected == found, || {
         let expected = format_args!("{expected} for {what}").to_string();
         refusal(rule, expected, found.to_string())
@@ -150,23 +150,23 @@ pub(super) fn decode(
     rules: &PlacementRules,
 ) -> Outcome<HighThroughput> {
     let rule = "the memory is as the update left it";
-    differs(rule, "the checksum", sum_of(words), words[CHECKSUM])?;
+    require_equal(rule, "the checksum", sum_of(words), words[CHECKSUM])?;
     let mut rest = Words(words);
     rest.take(4);
     let rule = "the memory was prepared for the same group, rank and step";
     for ((name, &expected), &found) in FIELDS.iter().zip(&facts.0).zip(rest.take(FIELDS.len())) {
-        differs(rule, name, expected, found)?;
+        require_equal(rule, name, expected, found)?;
     }
     let [.., rank, tokens, topk, _] = facts.0.map(|fact| fact as usize);
     let Settings { ranks, experts, local_experts, max_tokens, .. } = *settings;
     let whole = words.len() == HEADER + payload(settings, tokens, topk);
-    sound(whole && tokens <= max_tokens, "its length is that of its tokens")?;
+    require_sound(whole && tokens <= max_tokens, "its length is that of its tokens")?;
     let mut state = HighThroughput::default();
     let HighThroughput { update, routes, placement, .. } = &mut state;
     let widest;
     [*update, placement.digest, widest] = rest.take_array();
     placement.widest = u32::try_from(widest).unwrap_or(u32::MAX);
-    sound(*update != 0, "it has an update")?;
+    require_sound(*update != 0, "it has an update")?;
     placement.flat_totals.extend_from_slice(rest.take(ranks));
     placement.zone_totals.extend_from_slice(rest.take(ranks));
     let (rows, copies) = (rest.take(ranks), rest.take(experts));
@@ -177,15 +177,15 @@ pub(super) fn decode(
     check_zones(&placement.zones, placement.zone_totals[rank], rules)?;
     let ids = Ids { packed: rest.0, len: tokens * topk };
     let known = |id: i64| id < 0 || (id as u64) < experts as u64;
-    sound((0..ids.len).all(|i| known(ids.get(i))), "its ids are experts")?;
+    require_sound((0..ids.len).all(|i| known(ids.get(i))), "its ids are experts")?;
     routes.build((0..ids.len).map(|i| ids.get(i)), topk, ranks, local_experts);
     placement.resume(routes, rows, copies, rules);
-    sound(placement.is_inside(routes, rules), "its slots are inside the receivers' rows")?;
+    require_sound(placement.is_inside(routes, rules), "its slots are inside the receivers' rows")?;
     Ok(state)
 }
 
 /// A property that every image with a right checksum has, unless somebody made it up.
-fn sound(holds: bool, what: &str) -> Outcome {
+fn require_sound(holds: bool, what: &str) -> Outcome {
     require(holds, || {
         let rule = "the memory is as the update left it";
         refusal(rule, what.to_owned(), "that it is not so".to_owned())
@@ -199,7 +199,7 @@ fn check_zones(zones: &[Zone], total: u64, rules: &PlacementRules) -> Outcome {
     };
     // Nothing is written between zones when their rows are cleared as a whole.
     let cleared = rules.permute && rules.drop;
-    sound(cleared || zones.iter().all(inside), "its zones are inside the rows received")
+    require_sound(cleared || zones.iter().all(inside), "its zones are inside the rows received")
 }
 
 /// Ids of 32 bits, two a word.

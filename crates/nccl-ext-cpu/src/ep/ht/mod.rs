@@ -1,7 +1,7 @@
 //! High throughput: an update places all rows, dispatch pushes them there, combine sums them.
 //!
-//! Bottom to top: `routes` -> `placement` -> `state` -> `image` -> `memory`; `update`, `dispatch` and
-//! `combine` stand on them and know nothing of each other.
+//! Bottom to top: `routes` -> `placement` -> `state` -> `image` -> `memory`; `update`, `dispatch`
+//! and `combine` stand on them and know nothing of each other.
 
 mod checksum;
 mod combine;
@@ -10,7 +10,6 @@ mod image;
 mod memory;
 mod placement;
 mod routes;
-mod rows;
 mod state;
 mod update;
 

@@ -1,7 +1,8 @@
 //! Low latency: an update remembers the caller's ids, dispatch pulls the rows of the peers' tokens,
 //! combine sums them. Each may be split into a staged send and its completion.
 //!
-//! Bottom to top: `entries`, `destination` -> `state` -> `update`, `dispatch`, `combine` -> `complete`.
+//! Bottom to top: `entries`, `destination` -> `state` -> `update`, `dispatch`, `combine` ->
+//! `complete`.
 
 mod combine;
 mod complete;

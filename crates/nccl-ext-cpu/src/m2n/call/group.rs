@@ -20,8 +20,9 @@ const MOST_FUSED: usize = 4096;
 /// CUDA's name for the legacy default stream, which NULL is as well.
 const LEGACY_STREAM: usize = 1;
 
+/// The group that a thread is recording.
 #[derive(Default)]
-struct Group {
+struct Recording {
     depth: usize,
     /// The first refusal while recording: it is what every later call of the group returns.
     latched: Option<BrokenRule>,
@@ -35,16 +36,16 @@ struct Recorded {
 }
 
 thread_local! {
-    static GROUP: RefCell<Option<Group>> = const { RefCell::new(None) };
+    static RECORDING: RefCell<Option<Recording>> = const { RefCell::new(None) };
 }
 
 /// Whether calls of this thread are recorded.
 pub(crate) fn is_active() -> bool {
-    GROUP.with_borrow(Option::is_some)
+    RECORDING.with_borrow(Option::is_some)
 }
 
 pub(crate) fn start() {
-    GROUP.with_borrow_mut(|group| {
+    RECORDING.with_borrow_mut(|group| {
         let group = group.get_or_insert_default();
         group.depth = group.depth.saturating_add(1);
     });
@@ -52,12 +53,12 @@ pub(crate) fn start() {
 
 /// Discards every level.
 pub(crate) fn abort() {
-    GROUP.take();
+    RECORDING.take();
 }
 
 /// Records a request in the active group.
 pub(crate) fn record(request: Request, stream: cudaStream_t) -> Result<(), BrokenRule> {
-    GROUP.with_borrow_mut(|group| {
+    RECORDING.with_borrow_mut(|group| {
         let Some(group) = group else { return Ok(()) };
         if group.latched.is_none() {
             group.latched = check_headers(&request).err();
@@ -102,7 +103,7 @@ fn check_header<T>(side: &str, what: &str, header: Header) -> Result<(), BrokenR
 /// # Safety
 /// The C contract of `ncclReshard` for each recorded request.
 pub(crate) unsafe fn end(scope: &Scope) -> Result<(), Fault> {
-    let group = GROUP.with_borrow_mut(|slot| match slot {
+    let group = RECORDING.with_borrow_mut(|slot| match slot {
         None => Err(BrokenRule::new(
             "ncclM2nGroupEnd",
             "group",
@@ -117,7 +118,7 @@ pub(crate) unsafe fn end(scope: &Scope) -> Result<(), Fault> {
         }
         Some(_) => Ok(slot.take()),
     })?;
-    let Some(Group { latched, entries, .. }) = group else { return Ok(()) };
+    let Some(Recording { latched, entries, .. }) = group else { return Ok(()) };
     if let Some(rule) = latched {
         return Err(rule.into());
     }

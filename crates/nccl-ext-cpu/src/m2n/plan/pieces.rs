@@ -15,13 +15,13 @@ pub(crate) struct Piece {
 
 /// A side as a tensor of three axes, the first of which may be of length 1, whose last axis counts
 /// bytes.
-struct Box3 {
+struct TileBox {
     shape: [usize; TENSOR_DIMS],
     /// Global coordinate where the shard begins, on each axis.
     begin: [usize; TENSOR_DIMS],
 }
 
-impl Box3 {
+impl TileBox {
     fn new(layout: &Layout, side: &Side, shard: usize) -> Self {
         let missing = TENSOR_DIMS - layout.ndims;
         let mut shape = [1; TENSOR_DIMS];
@@ -43,8 +43,8 @@ impl Box3 {
 /// A run goes on over an axis as long as both tiles are covered entirely there, so tiles that
 /// differ only in their outermost axis move in one piece.
 pub(crate) fn piece(layout: &Layout, from: usize, to: usize) -> Option<Piece> {
-    let src = Box3::new(layout, &layout.src, from);
-    let dst = Box3::new(layout, &layout.dst, to);
+    let src = TileBox::new(layout, &layout.src, from);
+    let dst = TileBox::new(layout, &layout.dst, to);
     let mut low = [0; TENSOR_DIMS];
     let mut extent = [0; TENSOR_DIMS];
     for x in 0..TENSOR_DIMS {
@@ -62,7 +62,7 @@ pub(crate) fn piece(layout: &Layout, from: usize, to: usize) -> Option<Piece> {
         }
     }
     let (src_strides, dst_strides) = (src.strides(), dst.strides());
-    let offset = |tile: &Box3, strides: &[usize; TENSOR_DIMS]| {
+    let offset = |tile: &TileBox, strides: &[usize; TENSOR_DIMS]| {
         (0..TENSOR_DIMS).map(|x| (low[x] - tile.begin[x]) * strides[x]).sum()
     };
     let count = |x: usize| if x < outer { extent[x] } else { 1 };

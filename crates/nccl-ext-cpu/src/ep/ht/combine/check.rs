@@ -4,9 +4,8 @@ use nccl_ext_core::raw::ncclResult_t;
 
 use crate::ep::arguments::{CombineArguments, output};
 use crate::ep::group::View;
-use crate::ep::ht::rows::check_row_unit;
 use crate::ep::ht::state::HighThroughput;
-use crate::ep::refusals::{check_row_fits, not_updated};
+use crate::ep::refusals::{check_row_fits, check_row_unit, not_updated};
 use crate::ep::settings::{EmMode, HandleSettings};
 use crate::ep::tensor::WindowOnly;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};

@@ -8,9 +8,8 @@ use crate::ep::arguments::{
     DispatchArguments, check_tokens, check_windows, global_ids, scale_data,
 };
 use crate::ep::group::View;
-use crate::ep::ht::rows::check_row_unit;
 use crate::ep::ht::state::HighThroughput;
-use crate::ep::refusals::not_updated;
+use crate::ep::refusals::{check_row_unit, not_updated};
 use crate::ep::settings::{EmMode, HandleSettings};
 use crate::ep::tensor::{Tensor, WindowOnly};
 use crate::refusal::{FailureClass, Outcome, Refusal, require};

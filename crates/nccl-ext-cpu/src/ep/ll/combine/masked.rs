@@ -32,7 +32,7 @@ pub(super) unsafe fn send(
     require(received, not_dispatched)?;
     let operation = masks.next_operation();
     let active = masks.active();
-    // ReceivedFrom lie one behind the other in an expert's rows; rank-major each has its own region.
+    // Sources lie one behind the other in an expert's rows; rank-major each has its own region.
     let mut first = vec![0_usize; width];
     let mut packets = Vec::new();
     for to in 0..ranks {
@@ -76,7 +76,7 @@ pub(super) unsafe fn send(
     Ok(operation)
 }
 
-/// Waits for what the active ranks give back, and sums it.
+/// Waits for the rows of the active ranks, and sums them.
 ///
 /// # Safety
 /// As [`CombineDestination::sum`].
@@ -91,7 +91,7 @@ pub(super) unsafe fn receive(
     let packets = masks.collect(group.member, group.settings.timeout, operation);
     check_same_call(&packets, CombineSource::NAME, key, group.member.rank())?;
     let source = |packet: &Option<Arc<Packet>>| {
-        // A rank that did not take part in the dispatch has nothing of it to give back.
+        // A rank that did not take part in the dispatch received nothing of it.
         let packet = packet.as_ref().filter(|packet| packet.dispatch == sent.operation);
         let (rows, starts) = packet.map_or((core::ptr::null(), core::ptr::null()), |packet| {
             (packet.rows.as_ptr(), packet.starts.as_ptr())

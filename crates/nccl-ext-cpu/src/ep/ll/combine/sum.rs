@@ -10,7 +10,7 @@ use crate::ep::staging::CombineSource;
 
 impl CombineDestination {
     /// # Safety
-    /// The peers give back the dispatch of `sent`; the output has a row, and expert-major weights
+    /// The peers show the rows of the dispatch of `sent`; the output has a row, and expert-major weights
     /// `topk` entries, for each of its tokens.
     pub(super) unsafe fn sum(
         &self,
