@@ -23,6 +23,7 @@
 //!
 //! Of each operation `check` looks at the arguments on the calling thread and gives a plain struct,
 //! `run` is where the ranks meet, and the file beside them (`push`, `pull`, `sum`) moves the data.
+//! Ranks meet in `world` only, except those of a group with masks, which meet in `mask::mailbox`.
 
 mod allocator;
 mod arguments;

@@ -31,7 +31,7 @@ pub(crate) unsafe fn recipe_tensors(
 
 /// The recipe's rules (EP 5): the type of the tokens, their output, and scales if they have any.
 pub(crate) fn recipe(
-    group: &Settings,
+    settings: &Settings,
     handle: &HandleSettings,
     tokens: &Tensor,
     given: &RecipeTensors,
@@ -45,7 +45,7 @@ pub(crate) fn recipe(
         }
         ncclEpDispQuant_t::NCCL_EP_DISP_QUANT_FWD => {
             let (data_type, out_tokens, scales) =
-                scales::forwarded(group, handle, tokens, given, config)?;
+                scales::forwarded(settings, handle, tokens, given, config)?;
             Ok((data_type, out_tokens, Some(scales)))
         }
         ncclEpDispQuant_t::NCCL_EP_DISP_QUANT_DS_FP8E3M4 => {

@@ -38,7 +38,7 @@ unsafe impl Descriptor for CompareSettings {
     }
 }
 
-/// All ranks destroy it.
+/// All ranks destroy the group of that number.
 pub(super) struct DestroyGroup {
     pub(super) group: u64,
 }
@@ -54,8 +54,8 @@ unsafe impl Descriptor for DestroyGroup {
 
 /// Compares the settings of all ranks, and shares the mailboxes of a group with masks (EP 2.1 #25).
 ///
-/// Other fields that differ are undefined in the vendor's library; here they would let
-/// one rank write beyond what another has, so they are refused as well.
+/// The vendor's library compares the first field and leaves the others undefined where they differ.
+/// Here they would let one rank write beyond what another has, so they are refused as well.
 pub(super) fn compare(
     member: &Member,
     index: u64,
