@@ -117,7 +117,8 @@ impl SharedGroup {
     }
 }
 
-/// Ranks that dispatch tokens to each other's experts.
+/// Ranks that dispatch tokens to each other's experts. (In `nccl-m2n` a `Group` records reshards that
+/// the library runs as one.)
 ///
 /// End it with [`destroy`](Self::destroy) on every rank. A drop cannot talk to the peers: it leaks
 /// the native group and marks the communicator for abort.

@@ -48,6 +48,41 @@ fn refused_as_the_calls_refuse() {
     }
 }
 
+fn broken_rule(setup: &Setup) -> &'static str {
+    match memory(setup) {
+        Err(Error::Invalid { name, .. }) => name,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// EP 8: what the maps of expert-major can number. A backward combine has a limit of its own, which
+/// the plan of a forward and backward handle can only note.
+#[test]
+fn limits_of_the_maps_are_planned_for() {
+    let config = |experts| {
+        let config = model(512, experts, 2).algorithm(Algorithm::HighThroughput);
+        config.max_dispatch_tokens_per_rank(4).max_recv_tokens_per_rank((1 << 22) - 1)
+    };
+    let setup = |recv| Setup::new(config(8).max_recv_tokens_per_rank(recv), 4, 512);
+    assert!(memory(&setup((1 << 22) - 1).local_dup(true)).is_ok());
+    for dup in [setup(1 << 22).local_dup(true), setup(1 << 22).nvlink_dup(true)] {
+        assert_eq!(broken_rule(&dup), "handle.em-dup-slots");
+        assert!(memory(&dup.layout(Layout::Flat)).is_ok(), "flat has no such slots");
+    }
+    assert!(memory(&setup(1 << 22)).is_ok(), "without duplicates there is no such limit");
+
+    assert!(memory(&Setup::new(config(1024), 1024, 512)).is_ok());
+    let team = Setup::new(config(1028), 1028, 512);
+    assert_eq!(broken_rule(&team), "handle.em-team");
+    assert!(memory(&team.layout(Layout::Flat)).is_ok());
+
+    let notes = |experts| {
+        let planned = memory(&Setup::new(config(experts), 4, 512).layout(Layout::Flat)).unwrap();
+        planned.notes.iter().filter(|note| note.text.contains("backward combine")).count()
+    };
+    assert_eq!((notes(4 * 1024), notes(4 * 1025)), (0, 1));
+}
+
 /// What no call would get as far as asking.
 #[test]
 fn numbers_that_are_no_machine() {
