@@ -63,31 +63,6 @@ impl<'a> Tensor<'a> {
         let view = view_of(RawBuffer::unowned(ptr.cast_mut(), data_type, shape, memory), shape)?;
         Ok(Self { view, buffer: PhantomData })
     }
-
-    /// The extents.
-    #[must_use]
-    pub fn shape(&self) -> &[usize] {
-        &self.view.shape
-    }
-
-    /// The element type.
-    #[must_use]
-    pub fn data_type(&self) -> DataType {
-        self.view.data_type()
-    }
-
-    /// The same bytes as another type of the same size: fp8 or packed fp4 in a buffer of bytes.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] when the sizes differ.
-    pub fn with_data_type(mut self, data_type: DataType) -> Result<Self> {
-        self.view = read_as(self.view, data_type)?;
-        Ok(self)
-    }
-
-    pub(crate) fn view(&self) -> &View {
-        &self.view
-    }
 }
 
 impl<'a> TensorMut<'a> {
@@ -118,37 +93,48 @@ impl<'a> TensorMut<'a> {
         Ok(Self { view, buffer: PhantomData })
     }
 
-    /// The extents.
-    #[must_use]
-    pub fn shape(&self) -> &[usize] {
-        &self.view.shape
-    }
-
-    /// The element type.
-    #[must_use]
-    pub fn data_type(&self) -> DataType {
-        self.view.data_type()
-    }
-
-    /// The same bytes as another type of the same size.
-    ///
-    /// # Errors
-    /// [`Error::Invalid`] when the sizes differ.
-    pub fn with_data_type(mut self, data_type: DataType) -> Result<Self> {
-        self.view = read_as(self.view, data_type)?;
-        Ok(self)
-    }
-
     /// The same tensor, to be read.
     #[must_use]
     pub fn as_tensor(&self) -> Tensor<'_> {
         Tensor { view: self.view, buffer: PhantomData }
     }
-
-    pub(crate) fn view(&self) -> &View {
-        &self.view
-    }
 }
+
+/// What both kinds of tensor can be asked.
+macro_rules! accessors {
+    ($tensor:ident) => {
+        impl $tensor<'_> {
+            /// The extents.
+            #[must_use]
+            pub fn shape(&self) -> &[usize] {
+                &self.view.shape
+            }
+
+            /// The element type.
+            #[must_use]
+            pub fn data_type(&self) -> DataType {
+                self.view.data_type()
+            }
+
+            /// The same bytes as another type of the same size: fp8 or packed fp4 in a buffer of
+            /// bytes.
+            ///
+            /// # Errors
+            /// [`Error::Invalid`] when the sizes differ.
+            pub fn with_data_type(mut self, data_type: DataType) -> Result<Self> {
+                self.view = read_as(self.view, data_type)?;
+                Ok(self)
+            }
+
+            pub(crate) fn view(&self) -> &View {
+                &self.view
+            }
+        }
+    };
+}
+
+accessors!(Tensor);
+accessors!(TensorMut);
 
 /// The front of a buffer as a row-major tensor.
 fn view_of(buffer: RawBuffer, extents: &[usize]) -> Result<View> {
