@@ -223,8 +223,7 @@ fn dup_modes_drop_copies_and_not_tokens() {
             assert_eq!(rows, [1., 2., 3., 4., 5., 6., 7., 8., 1., 2., 3., 4., CANARY]);
         }
         let sums = ht.sums(ht.combine_of(&rows).with_input_window(comm));
-        let expected = [[2., 4., 6., 8.], [5., 6., 7., 8.]];
-        assert_eq!(sums, expected[comm.rank()]);
+        assert_eq!(sums, [[2., 4., 6., 8.], [5., 6., 7., 8.]][comm.rank()]);
     });
 }
 

@@ -5,15 +5,18 @@
 
 #![allow(missing_docs, reason = "fields repeat the C names")]
 
+mod bounds;
 mod call;
+mod descriptors;
+mod group_calls;
 mod groups;
 mod lifecycle;
-mod singles;
+mod order;
 mod transports;
 
 use std::ffi::CStr;
 
-use nccl_ext_core::raw::{ncclComm_t, ncclResult_t};
+use nccl_ext_core::raw::{ncclComm_t, ncclDataType_t, ncclResult_t};
 use nccl_m2n_sys::*;
 
 pub use call::{Comm, Data, Handle, ReshardCall};
@@ -74,8 +77,9 @@ pub struct StepResult {
 }
 
 pub fn rows() -> Vec<Row> {
-    let parts = [singles::rows(), transports::rows(), lifecycle::rows(), groups::rows()];
-    parts.into_iter().flatten().collect()
+    let singles = [descriptors::rows(), bounds::rows(), order::rows()];
+    let others = [transports::rows(), lifecycle::rows(), group_calls::rows(), groups::rows()];
+    singles.into_iter().chain(others).flatten().collect()
 }
 
 impl Row {
@@ -209,3 +213,20 @@ fn bad(action: Action, words: &'static [&'static str]) -> Step {
 fn usage(action: Action, words: &'static [&'static str]) -> Step {
     Step { code: ncclResult_t::ncclInvalidUsage, ..bad(action, words) }
 }
+
+/// A call that is refused for its arguments.
+fn reshard_refused(
+    id: &'static str,
+    name: &'static str,
+    change: fn(&mut ReshardCall),
+    words: &'static [&'static str],
+) -> Row {
+    Row::new(id, name, vec![bad(Action::Reshard(change), words)])
+}
+
+/// A call that succeeds, for which the vendor's library needs GPUs.
+fn reshard_passes(id: &'static str, name: &'static str, change: fn(&mut ReshardCall)) -> Row {
+    Row::new(id, name, vec![ok(Action::Reshard(change))]).on_device()
+}
+
+const FLOAT: ncclDataType_t = ncclDataType_t::ncclFloat32;

@@ -1,18 +1,15 @@
 //! M2N 2.3 to 2.5, 8.2: what depends on the transport and on the environment.
 
-use super::{Action, ReshardCall, Row, bad, ok};
+use super::{ReshardCall, Row, reshard_passes, reshard_refused};
 
+/// Refused only once the transport is known.
 fn refused(
     id: &'static str,
     name: &'static str,
     change: fn(&mut ReshardCall),
     words: &'static [&'static str],
 ) -> Row {
-    Row::new(id, name, vec![bad(Action::Reshard(change), words)]).on_device()
-}
-
-fn passes(id: &'static str, name: &'static str, change: fn(&mut ReshardCall)) -> Row {
-    Row::new(id, name, vec![ok(Action::Reshard(change))]).on_device()
+    reshard_refused(id, name, change, words).on_device()
 }
 
 const DIRECT: &[(&str, &str)] = &[("COPY_ALGORITHM", "direct")];
@@ -36,7 +33,8 @@ pub(super) fn rows() -> Vec<Row> {
             &["largest configured", "4096", "4097"],
         )
         .under(&[("PACK_BUFFSIZES", "4096:1")]),
-        passes("E41", "4096 bytes", |c| c.shaped(&[4096])).under(&[("PACK_BUFFSIZES", "4096:1")]),
+        reshard_passes("E41", "4096 bytes", |c| c.shaped(&[4096]))
+            .under(&[("PACK_BUFFSIZES", "4096:1")]),
         refused(
             "L11",
             "one byte more than the larger bucket",
@@ -55,11 +53,12 @@ pub(super) fn rows() -> Vec<Row> {
             .under(&[("PACK_BUFFSIZES", "2048")]),
         refused("L13", "eight items", |c| c.shaped(&[8193]), &["largest configured", "8192"])
             .under(&[("PACK_BUFFSIZES", "2k,3k,4k,5k,6k,7k,7680,8k")]),
-        passes("L14", "an unknown algorithm is PACK, which takes empty tensors", |c| {
+        reshard_passes("L14", "an unknown algorithm is PACK, which takes empty tensors", |c| {
             c.shaped(&[0])
         })
         .under(&[("COPY_ALGORITHM", "foo")]),
-        passes("L14", "no algorithm is PACK", |c| c.shaped(&[0])).under(&[("COPY_ALGORITHM", "")]),
+        reshard_passes("L14", "no algorithm is PACK", |c| c.shaped(&[0]))
+            .under(&[("COPY_ALGORITHM", "")]),
     ];
     rows.extend([DIRECT, PIPE].into_iter().flat_map(|algorithm| {
         [
@@ -80,10 +79,10 @@ pub(super) fn rows() -> Vec<Row> {
                 },
                 &["dst->localShape"],
             ),
-            passes("E44", "it works", |c| c.stream = 0),
+            reshard_passes("E44", "it works", |c| c.stream = 0),
             refused("E48", "17 sources", |c| fan_in(c, 17, 0, 17), &["sources=17", "rank 17"])
                 .ranks(18),
-            passes("E47", "16 sources", |c| fan_in(c, 16, 0, 16)).ranks(17),
+            reshard_passes("E47", "16 sources", |c| fan_in(c, 16, 0, 16)).ranks(17),
         ]
         .map(|row| row.under(algorithm))
     }));
@@ -121,11 +120,11 @@ fn fan_out(c: &mut ReshardCall, shards: usize) {
 
 fn peers() -> Vec<Row> {
     vec![
-        passes("E46", "one rank copies to itself", |c| {
+        reshard_passes("E46", "one rank copies to itself", |c| {
             c.dst().on(&[1], 0, &[-1]);
         })
         .ranks(1),
-        passes("E46", "with DIRECT", |c| {
+        reshard_passes("E46", "with DIRECT", |c| {
             c.dst().on(&[1], 0, &[-1]);
         })
         .ranks(1)
@@ -141,15 +140,15 @@ fn peers() -> Vec<Row> {
         .ranks(1)
         .under(PIPE),
         // A destination before its sources takes the path with the smaller limits.
-        passes("E47", "16 sources of the ring", |c| fan_in(c, 16, 1, 0)).ranks(17),
+        reshard_passes("E47", "16 sources of the ring", |c| fan_in(c, 16, 1, 0)).ranks(17),
         refused("E48", "17 sources of the ring", |c| fan_in(c, 17, 1, 0), &["sources=17"])
             .ranks(18),
-        passes("E49", "17 sources in one domain", |c| fan_in(c, 17, 0, 17)).ranks(18),
-        passes("E49", "32 sources in one domain", |c| fan_in(c, 32, 0, 32)).ranks(33),
+        reshard_passes("E49", "17 sources in one domain", |c| fan_in(c, 17, 0, 17)).ranks(18),
+        reshard_passes("E49", "32 sources in one domain", |c| fan_in(c, 32, 0, 32)).ranks(33),
         refused("E49", "33 sources", |c| fan_in(c, 33, 0, 33), &["sources=33"]).ranks(34),
-        passes("E50", "64 targets", |c| fan_out(c, 64)).ranks(65),
+        reshard_passes("E50", "64 targets", |c| fan_out(c, 64)).ranks(65),
         refused("E50", "65 targets", |c| fan_out(c, 65), &["targets=65"]).ranks(66),
-        passes("E51", "129 replicas", |c| {
+        reshard_passes("E51", "129 replicas", |c| {
             c.dst().on(&[129], 1, &[-1]);
         })
         .ranks(130),

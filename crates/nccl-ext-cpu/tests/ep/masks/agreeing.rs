@@ -8,7 +8,7 @@ use nccl_ext_test::cpu::ep::*;
 use nccl_ext_test::cpu::*;
 use nccl_ext_test::rows::check_rows;
 
-use super::{assert_whole_round, dispatch_and_combine};
+use super::{assert_whole_round, dispatch_and_combine, on_two_masked_ranks};
 
 #[test]
 fn nobody_masked_is_as_without_masks() {
@@ -33,12 +33,10 @@ fn nobody_masked_is_as_without_masks() {
 /// EP vector L21.
 #[test]
 fn ranks_that_mask_each_other_keep_their_own_rows() {
-    every_rank(2, |comm| {
-        let me = comm.rank();
-        let ll = LowLatencyRank::masked(comm, G2, LONG_TIMEOUT, RANK_MAJOR);
+    on_two_masked_ranks(LONG_TIMEOUT, RANK_MAJOR, |me, ll| {
         ll.group.set_mask(&[[1, 0], [0, 1]][me]);
         let start = Instant::now();
-        let (counts, live, sums) = dispatch_and_combine(&ll);
+        let (counts, live, sums) = dispatch_and_combine(ll);
         let expected: [(_, &[f32], _); 2] =
             [([3, 0], &[1., 2., 3.], [1., 2., 3., 0.]), ([0, 3], &[5., 6., 8.], [5., 6., 0., 8.])];
         assert_eq!((counts, &live[..], sums), {
@@ -52,11 +50,9 @@ fn ranks_that_mask_each_other_keep_their_own_rows() {
 
 #[test]
 fn ranks_that_mask_each_other_keep_their_own_experts() {
-    every_rank(2, |comm| {
-        let me = comm.rank();
-        let ll = LowLatencyRank::masked(comm, G2, LONG_TIMEOUT, EXPERT_MAJOR);
+    on_two_masked_ranks(LONG_TIMEOUT, EXPERT_MAJOR, |me, ll| {
         ll.group.set_mask(&[[1, 0], [0, 1]][me]);
-        let (counts, live, sums) = dispatch_and_combine(&ll);
+        let (counts, live, sums) = dispatch_and_combine(ll);
         // Rank 0 keeps its tokens 1, 3 for expert 0 and 2, 3 for expert 1.
         let expected: [([i32; 2], &[f32]); 2] =
             [([2, 2], &[1., 3., 2., 3.]), ([2, 3], &[5., 8., 6., 6., 8.])];
@@ -89,10 +85,9 @@ fn all_ranks_are_active_after_creation() {
 
 #[test]
 fn values_other_than_0_are_active() {
-    every_rank(2, |comm| {
-        let ll = LowLatencyRank::masked(comm, G2, LONG_TIMEOUT, RANK_MAJOR);
+    on_two_masked_ranks(LONG_TIMEOUT, RANK_MAJOR, |_, ll| {
         ll.group.set_mask(&[-1, 7]);
-        assert_whole_round(&ll);
+        assert_whole_round(ll);
         assert_eq!(ll.group.mask(2), [-1, 7]);
     });
 }
@@ -100,13 +95,11 @@ fn values_other_than_0_are_active() {
 #[test]
 fn a_rank_that_masks_itself_keeps_out_its_own_rows() {
     check_rows(LOW_LATENCY_LAYOUTS, |layout| {
-        every_rank(2, |comm| {
-            let me = comm.rank();
-            let ll = LowLatencyRank::masked(comm, G2, LONG_TIMEOUT, layout);
+        on_two_masked_ranks(LONG_TIMEOUT, layout, |me, ll| {
             if me == 0 {
                 ll.group.set_mask(&[0, 1]);
             }
-            let (counts, _, sums) = dispatch_and_combine(&ll);
+            let (counts, _, sums) = dispatch_and_combine(ll);
             if layout == RANK_MAJOR {
                 assert_eq!(counts, [[0, 1], [2, 3]][me]);
                 // Rank 0's tokens keep what rank 1 gives back.
@@ -154,23 +147,19 @@ fn three_ranks_go_on_without_the_masked_one() {
 
 #[test]
 fn ranks_unmask_each_other_by_update() {
-    every_rank(2, |comm| {
-        let me = comm.rank();
-        let ll = LowLatencyRank::masked(comm, G2, LONG_TIMEOUT, RANK_MAJOR);
+    on_two_masked_ranks(LONG_TIMEOUT, RANK_MAJOR, |me, ll| {
         ll.group.set_mask(&[[1, 0], [0, 1]][me]);
-        assert_eq!(dispatch_and_combine(&ll).0, [[3, 0], [0, 3]][me]);
+        assert_eq!(dispatch_and_combine(ll).0, [[3, 0], [0, 3]][me]);
         ll.group.set_mask(&[1, 1]);
-        assert_whole_round(&ll);
-        assert_whole_round(&ll);
+        assert_whole_round(ll);
+        assert_whole_round(ll);
     });
 }
 
 #[test]
 fn a_contribution_of_a_rank_that_missed_the_dispatch_is_left_out() {
     let met = RankBarrier::new(2);
-    every_rank(2, |comm| {
-        let me = comm.rank();
-        let ll = LowLatencyRank::masked(comm, G2, LONG_TIMEOUT, RANK_MAJOR);
+    on_two_masked_ranks(LONG_TIMEOUT, RANK_MAJOR, |me, ll| {
         ll.group.set_mask(&[[1, 0], [0, 1]][me]);
         let received = ll.dispatch();
         met.wait();

@@ -9,7 +9,7 @@ use nccl_ext_test::cpu::ep::masks::*;
 use nccl_ext_test::cpu::ep::*;
 use nccl_ext_test::cpu::*;
 
-use super::{assert_whole_round, dispatch_and_combine};
+use super::{assert_whole_round, dispatch_and_combine, on_two_masked_ranks};
 
 /// EP vector L23.
 #[test]
@@ -65,12 +65,10 @@ fn clean_serves_at_most_256_ranks() {
 #[test]
 fn clean_makes_all_active_and_leaves_the_flag() {
     let fence = RankBarrier::new(2);
-    every_rank(2, |comm| {
-        let me = comm.rank();
-        let ll = LowLatencyRank::masked(comm, G2, SHORT_TIMEOUT, RANK_MAJOR);
+    on_two_masked_ranks(SHORT_TIMEOUT, RANK_MAJOR, |me, ll| {
         if me == 0 {
             // Two operations ahead of the other, which did not come.
-            dispatch_and_combine(&ll);
+            assert_eq!(dispatch_and_combine(ll).0, [3, 0]);
             ll.group.assert_mask(&[1, 0], 1);
         }
         fence.wait();
@@ -78,11 +76,11 @@ fn clean_makes_all_active_and_leaves_the_flag() {
             ll.group.set_mask(&[0, 1]);
         }
         ll.group.clean();
-        assert_eq!(ll.group.mask(2), [1, 1]);
-        assert_eq!(ll.group.async_error(), 1 - me as i32, "cleaning does not clear the flag");
+        // Rank 0's flag stays.
+        ll.group.assert_mask(&[1, 1], 1 - me as i32);
         fence.wait();
         for _ in 0..3 {
-            assert_whole_round(&ll);
+            assert_whole_round(ll);
         }
         assert_eq!(ll.group.mask(2), [1, 1]);
     });
@@ -91,9 +89,7 @@ fn clean_makes_all_active_and_leaves_the_flag() {
 #[test]
 fn operation_counts_that_differ_in_parity_stay_apart() {
     let fence = RankBarrier::new(2);
-    every_rank(2, |comm| {
-        let me = comm.rank();
-        let ll = LowLatencyRank::masked(comm, G2, SHORT_TIMEOUT, RANK_MAJOR);
+    on_two_masked_ranks(SHORT_TIMEOUT, RANK_MAJOR, |me, ll| {
         if me == 0 {
             assert_eq!(ll.dispatch().counters, [3, 0]);
         }
@@ -106,17 +102,14 @@ fn operation_counts_that_differ_in_parity_stay_apart() {
         fence.wait();
         let received = ll.dispatch();
         assert_eq!(received.counters, [[3, 0], [0, 3]][me]);
-        assert_eq!(ll.group.async_error(), 1);
-        assert_eq!(ll.group.mask(2), [[1, 0], [0, 1]][me]);
+        ll.group.assert_mask(&[[1, 0], [0, 1]][me], 1);
     });
 }
 
 #[test]
 fn clean_is_a_barrier_of_ranks_that_see_each_other() {
     let order = Mutex::new(Vec::new());
-    every_rank(2, |comm| {
-        let me = comm.rank();
-        let ll = LowLatencyRank::masked(comm, G2, LONG_TIMEOUT, RANK_MAJOR);
+    on_two_masked_ranks(LONG_TIMEOUT, RANK_MAJOR, |me, ll| {
         for round in 0..3 {
             if me == 1 {
                 std::thread::sleep(Duration::from_millis(50));
@@ -124,7 +117,7 @@ fn clean_is_a_barrier_of_ranks_that_see_each_other() {
             }
             ll.group.clean();
             assert_eq!(order.lock().unwrap().len(), round + 1, "rank {me} left too early");
-            assert_whole_round(&ll);
+            assert_whole_round(ll);
         }
     });
 }
@@ -132,9 +125,7 @@ fn clean_is_a_barrier_of_ranks_that_see_each_other() {
 #[test]
 fn clean_waits_for_a_masking_peer_until_its_time_out() {
     let left = RankBarrier::new(2);
-    every_rank(2, |comm| {
-        let me = comm.rank();
-        let ll = LowLatencyRank::masked(comm, G2, SHORT_TIMEOUT, RANK_MAJOR);
+    on_two_masked_ranks(SHORT_TIMEOUT, RANK_MAJOR, |me, ll| {
         // Rank 0 masks rank 1, has cleaned and left before rank 1 comes.
         if me == 0 {
             ll.group.set_mask(&[1, 0]);
@@ -153,9 +144,8 @@ fn clean_waits_for_a_masking_peer_until_its_time_out() {
 #[test]
 fn a_rank_that_masks_itself_does_not_wait_in_clean() {
     let done = RankBarrier::new(2);
-    every_rank(2, |comm| {
-        let ll = LowLatencyRank::masked(comm, G2, LONG_TIMEOUT, RANK_MAJOR);
-        if comm.rank() == 0 {
+    on_two_masked_ranks(LONG_TIMEOUT, RANK_MAJOR, |me, ll| {
+        if me == 0 {
             ll.group.set_mask(&[0, 1]);
             let start = Instant::now();
             ll.group.clean();
@@ -169,9 +159,7 @@ fn a_rank_that_masks_itself_does_not_wait_in_clean() {
 #[test]
 fn clean_erases_what_was_not_taken() {
     let fence = RankBarrier::new(2);
-    every_rank(2, |comm| {
-        let me = comm.rank();
-        let ll = LowLatencyRank::masked(comm, G2, SHORT_TIMEOUT, RANK_MAJOR);
+    on_two_masked_ranks(SHORT_TIMEOUT, RANK_MAJOR, |me, ll| {
         if me == 1 {
             // Rank 0 does not come to this, but its packet is there.
             assert_eq!(ll.dispatch().counters, [0, 3]);

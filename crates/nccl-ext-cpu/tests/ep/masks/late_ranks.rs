@@ -10,7 +10,7 @@ use nccl_ext_test::cpu::*;
 use nccl_ext_test::rows::check_rows;
 use nccl_ext_test::worlds;
 
-use super::dispatch_and_combine;
+use super::{dispatch_and_combine, on_two_masked_ranks};
 
 /// EP vector L24.
 #[test]
@@ -41,14 +41,13 @@ fn less_than_a_millisecond_is_no_time() {
 #[test]
 fn the_error_flag_starts_clear_and_is_cleared() {
     let late = RankBarrier::new(2);
-    every_rank(2, |comm| {
-        let ll = LowLatencyRank::masked(comm, G2, Duration::from_nanos(1), RANK_MAJOR);
+    on_two_masked_ranks(Duration::from_nanos(1), RANK_MAJOR, |me, ll| {
         ll.group.assert_mask(&[1, 1], 0);
         ll.group.clear_error();
         ll.group.assert_mask(&[1, 1], 0);
         // Rank 0 does not find rank 1, which sets the flag.
-        if comm.rank() == 0 {
-            ll.dispatch();
+        if me == 0 {
+            assert_eq!(ll.dispatch().counters, [3, 0]);
             ll.group.assert_mask(&[1, 0], 1);
             ll.group.clear_error();
             ll.group.assert_mask(&[1, 0], 0);
@@ -60,14 +59,12 @@ fn the_error_flag_starts_clear_and_is_cleared() {
 #[test]
 fn a_rank_that_is_masked_alone_times_out_and_masks_back() {
     check_rows(LOW_LATENCY_LAYOUTS, |layout| {
-        every_rank(2, |comm| {
-            let me = comm.rank();
-            let ll = LowLatencyRank::masked(comm, G2, SHORT_TIMEOUT, layout);
+        on_two_masked_ranks(SHORT_TIMEOUT, layout, |me, ll| {
             if me == 0 {
                 ll.group.set_mask(&[1, 0]);
             }
             let start = Instant::now();
-            let (counts, ..) = dispatch_and_combine(&ll);
+            let (counts, ..) = dispatch_and_combine(ll);
             let waited = start.elapsed();
             let own = if layout == RANK_MAJOR { [[3, 0], [0, 3]] } else { [[2, 2], [2, 3]] };
             assert_eq!(counts, own[me]);
@@ -84,11 +81,9 @@ fn a_rank_that_is_masked_alone_times_out_and_masks_back() {
 #[test]
 fn a_rank_that_comes_late_is_left_out() {
     let met = RankBarrier::new(2);
-    every_rank(2, |comm| {
-        let me = comm.rank();
-        let ll = LowLatencyRank::masked(comm, G2, SHORT_TIMEOUT, RANK_MAJOR);
+    on_two_masked_ranks(SHORT_TIMEOUT, RANK_MAJOR, |me, ll| {
         if me == 0 {
-            let (counts, _, sums) = dispatch_and_combine(&ll);
+            let (counts, _, sums) = dispatch_and_combine(ll);
             assert_eq!((counts, sums), (vec![3, 0], vec![1., 2., 3., 0.]));
             ll.group.assert_mask(&[1, 0], 1);
             ll.group.clear_error();
@@ -142,9 +137,7 @@ fn a_rank_that_left_is_masked_without_waiting() {
 #[test]
 fn an_old_packet_of_a_masked_rank_is_not_taken_for_a_new_one() {
     let fence = RankBarrier::new(2);
-    every_rank(2, |comm| {
-        let me = comm.rank();
-        let ll = LowLatencyRank::masked(comm, G2, SHORT_TIMEOUT, RANK_MAJOR);
+    on_two_masked_ranks(SHORT_TIMEOUT, RANK_MAJOR, |me, ll| {
         // Rank 1 sends to rank 0, which does not look, and then masks it in turn.
         if me == 0 {
             ll.group.set_mask(&[1, 0]);

@@ -6,7 +6,23 @@ mod late_ranks;
 mod left_out_ids;
 mod operations;
 
+use std::time::Duration;
+
+use nccl_ep_sys::ncclEpLayout_t;
 use nccl_ext_test::cpu::ep::*;
+use nccl_ext_test::cpu::every_rank;
+
+/// Runs `body` with its number on both ranks of G2, each on a masked group of its own.
+#[track_caller]
+fn on_two_masked_ranks(
+    timeout: Duration,
+    layout: ncclEpLayout_t,
+    body: impl Fn(usize, &LowLatencyRank) + Sync,
+) {
+    every_rank(2, |comm| {
+        body(comm.rank(), &LowLatencyRank::masked(comm, G2, timeout, layout));
+    });
+}
 
 /// A dispatch and a combine of what it received: counts, live rows, sums.
 #[track_caller]

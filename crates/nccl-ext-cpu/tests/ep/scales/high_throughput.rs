@@ -45,10 +45,10 @@ fn flat_rows_of_every_type() {
     let tokens = [Float32, Float16, Bfloat16, Float8E4m3, Float8E5m2, Float4x2];
     let scales = [Float32, Float16, Bfloat16, Float8E4m3, Float8E5m2, Uint8];
     let pairs = tokens.map(|token| scales.map(|scale| [token, scale])).concat();
-    let rows = pairs.into_iter().map(|types| (format!("{types:?}"), types));
-    check_rows(rows, |types| {
-        every_rank(2, |comm| {
-            let ht = HighThroughputRank::with(comm, G2, FLAT, 0, wide);
+    // On one handle, whose calls may each have other types.
+    every_rank(2, |comm| {
+        let ht = HighThroughputRank::with(comm, G2, FLAT, 0, wide);
+        check_rows(pairs.iter().map(|types| (format!("{types:?}"), *types)), |types| {
             let row_bytes = RowBytes { tokens: 48, scales: 16 };
             let call = ScaledDispatch::high_throughput(&ht, 16, row_bytes, types);
             let call = call.must_succeed(&ht.handle);

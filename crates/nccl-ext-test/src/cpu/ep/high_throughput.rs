@@ -150,6 +150,12 @@ impl HighThroughputRank {
         row_values(&call.out.unwrap().data, HT_HIDDEN)
     }
 
+    /// Dispatches, and combines what it received.
+    #[track_caller]
+    pub fn round_trip(&self) -> Vec<f32> {
+        self.combine(&self.dispatch().rows)
+    }
+
     #[track_caller]
     pub fn combine(&self, values: &[f32]) -> Vec<f32> {
         self.sums(self.combine_of(values))

@@ -143,6 +143,12 @@ impl LowLatencyRank {
         }
     }
 
+    /// Dispatches, and combines what it received.
+    #[track_caller]
+    pub fn round_trip(&self) -> Vec<f32> {
+        self.combine(&self.dispatch().rows)
+    }
+
     #[track_caller]
     pub fn combine(&self, values: &[f32]) -> Vec<f32> {
         let mut call = self.combine_call(values, LL_HIDDEN);
