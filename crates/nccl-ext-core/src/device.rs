@@ -31,10 +31,10 @@ impl Context {
     pub(crate) fn primary(backend: Backend, device: i32) -> Result<Self> {
         const NAME: &str = "cuDevicePrimaryCtxRetain";
         let table = initialised(backend)?;
-        let retain = driver::required(backend, table.primary_context_retain, NAME)?;
+        let retain = backend.driver_function(table.primary_context_retain, NAME)?;
         let mut context = core::ptr::null_mut();
         // SAFETY: `context` outlives the call; a wrong ordinal is an error code.
-        driver::check(backend, NAME, unsafe { retain(&mut context, device) })?;
+        backend.check_driver(NAME, unsafe { retain(&mut context, device) })?;
         Ok(Self(context))
     }
 }
@@ -53,16 +53,16 @@ impl DeviceScope {
 
     pub(crate) fn make_current(backend: Backend, Context(context): Context) -> Result<Self> {
         let table = backend.driver();
-        let get = driver::required(backend, table.context_get, "cuCtxGetCurrent")?;
+        let get = backend.driver_function(table.context_get, "cuCtxGetCurrent")?;
         let mut previous = core::ptr::null_mut();
         // SAFETY: `previous` outlives the call.
-        driver::check(backend, "cuCtxGetCurrent", unsafe { get(&mut previous) })?;
+        backend.check_driver("cuCtxGetCurrent", unsafe { get(&mut previous) })?;
         if previous == context {
             return Ok(Self { backend, previous: None });
         }
-        let set = driver::required(backend, table.context_set, "cuCtxSetCurrent")?;
+        let set = backend.driver_function(table.context_set, "cuCtxSetCurrent")?;
         // SAFETY: a primary context that was retained and is never released stays valid.
-        driver::check(backend, "cuCtxSetCurrent", unsafe { set(context) })?;
+        backend.check_driver("cuCtxSetCurrent", unsafe { set(context) })?;
         Ok(Self { backend, previous: Some(previous) })
     }
 
@@ -80,9 +80,9 @@ impl DeviceScope {
             return Ok(());
         }
         const NAME: &str = "cuCtxSynchronize";
-        let call = driver::required(self.backend, self.backend.driver().context_synchronize, NAME)?;
+        let call = self.backend.driver_function(self.backend.driver().context_synchronize, NAME)?;
         // SAFETY: no arguments; the scope's context is current.
-        driver::check(self.backend, NAME, unsafe { call() })
+        self.backend.check_driver(NAME, unsafe { call() })
     }
 }
 
@@ -103,7 +103,7 @@ fn initialised(backend: Backend) -> Result<&'static DriverApi> {
     let table = backend.driver();
     if let Some(init) = table.init {
         // SAFETY: 0 is the only flag there is; calling it again does nothing.
-        driver::check(backend, "cuInit", unsafe { init(0) })?;
+        backend.check_driver("cuInit", unsafe { init(0) })?;
     }
     Ok(table)
 }
@@ -115,10 +115,10 @@ fn initialised(backend: Backend) -> Result<&'static DriverApi> {
 #[doc(alias = "cuDeviceGetCount")]
 pub fn count(backend: Backend) -> Result<usize> {
     const NAME: &str = "cuDeviceGetCount";
-    let call = driver::required(backend, initialised(backend)?.device_count, NAME)?;
+    let call = backend.driver_function(initialised(backend)?.device_count, NAME)?;
     let mut count = 0;
     // SAFETY: `count` outlives the call.
-    driver::check(backend, NAME, unsafe { call(&mut count) })?;
+    backend.check_driver(NAME, unsafe { call(&mut count) })?;
     Ok(count.max(0).unsigned_abs() as usize)
 }
 
@@ -129,10 +129,10 @@ pub fn count(backend: Backend) -> Result<usize> {
 #[doc(alias = "cuDeviceGetAttribute")]
 pub fn sm_count(backend: Backend, device: i32) -> Result<u32> {
     const NAME: &str = "cuDeviceGetAttribute";
-    let call = driver::required(backend, initialised(backend)?.device_attribute, NAME)?;
+    let call = backend.driver_function(initialised(backend)?.device_attribute, NAME)?;
     let mut count = 0;
     // SAFETY: `count` outlives the call; a wrong ordinal is an error code.
     let code = unsafe { call(&mut count, ATTRIBUTE_MULTIPROCESSOR_COUNT, device) };
-    driver::check(backend, NAME, code)?;
+    backend.check_driver(NAME, code)?;
     Ok(count.max(0).unsigned_abs())
 }

@@ -2,8 +2,6 @@
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
-use crate::backend::Backend;
-use crate::error::{Error, Result};
 use crate::raw::cudaStream_t;
 
 /// C `CUresult`; 0 is success.
@@ -43,7 +41,7 @@ macro_rules! driver_table {
         /// Entry points of `libcuda.so.1`.
         ///
         /// An entry may be missing (older driver): the call that needs it reports
-        /// [`Error::Unsupported`], everything else works.
+        /// [`Error::Unsupported`](crate::Error::Unsupported), everything else works.
         #[derive(Clone, Copy)]
         pub struct DriverApi {
             $($(#[$doc])* #[doc(alias = $symbol)]
@@ -131,32 +129,4 @@ driver_table! {
     event_destroy = "cuEventDestroy_v2": fn(event: CuEvent);
     /// The C name of an error.
     error_name = "cuGetErrorName": fn(error: CuResult, name: *mut *const c_char);
-}
-
-/// A missing entry as an error.
-pub(crate) fn required<F>(backend: Backend, entry: Option<F>, symbol: &'static str) -> Result<F> {
-    entry.ok_or_else(|| Error::Unsupported {
-        feature: symbol,
-        library: format!("the driver of backend {}", backend.name()),
-        found: "no such function".into(),
-        needs: "a driver that exports it".into(),
-    })
-}
-
-/// Turns a driver code into an error that names the call.
-pub(crate) fn check(backend: Backend, call: &'static str, result: CuResult) -> Result<()> {
-    if result == CuResult::SUCCESS {
-        return Ok(());
-    }
-    let mut detail = String::new();
-    if let Some(error_name) = backend.driver().error_name {
-        let mut text: *const c_char = core::ptr::null();
-        // SAFETY: `text` outlives the call, which stores a pointer to a static string or NULL.
-        let named = unsafe { error_name(result, &mut text) };
-        if named == CuResult::SUCCESS && !text.is_null() {
-            // SAFETY: the driver's names are static NUL-terminated strings.
-            detail = unsafe { core::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned();
-        }
-    }
-    Err(Error::Driver { call, code: result.0, detail })
 }

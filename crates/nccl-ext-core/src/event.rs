@@ -45,10 +45,10 @@ impl Event {
             return Ok(Self { point: Point::Host(None), comm: comm.clone() });
         }
         let _device = comm.activate()?;
-        let call = driver::required(backend, backend.driver().event_create, NAME)?;
+        let call = backend.driver_function(backend.driver().event_create, NAME)?;
         let mut raw = core::ptr::null_mut();
         // SAFETY: `raw` outlives the call; 0 asks for an event that keeps time.
-        driver::check(backend, NAME, unsafe { call(&mut raw, 0) })?;
+        backend.check_driver(NAME, unsafe { call(&mut raw, 0) })?;
         Ok(Self { point: Point::Device(raw), comm: comm.clone() })
     }
 
@@ -68,9 +68,9 @@ impl Event {
         };
         let backend = self.comm.backend();
         let _device = self.comm.activate()?;
-        let call = driver::required(backend, backend.driver().event_record, NAME)?;
+        let call = backend.driver_function(backend.driver().event_record, NAME)?;
         // SAFETY: the event was made here, the stream lives by the contract of its maker.
-        driver::check(backend, NAME, unsafe { call(raw, stream.as_raw()) })
+        backend.check_driver(NAME, unsafe { call(raw, stream.as_raw()) })
     }
 
     /// Waits until the work before the event has run. Returns at once when it was never recorded.
@@ -83,9 +83,9 @@ impl Event {
         let Point::Device(raw) = self.point else { return Ok(()) };
         let backend = self.comm.backend();
         let _device = self.comm.activate()?;
-        let call = driver::required(backend, backend.driver().event_synchronize, NAME)?;
+        let call = backend.driver_function(backend.driver().event_synchronize, NAME)?;
         // SAFETY: the event was made here.
-        driver::check(backend, NAME, unsafe { call(raw) })
+        backend.check_driver(NAME, unsafe { call(raw) })
     }
 
     /// Waits for this event, then gives the time from `start` to it, to about half a microsecond.
@@ -104,10 +104,10 @@ impl Event {
                 self.synchronize()?;
                 let backend = self.comm.backend();
                 let _device = self.comm.activate()?;
-                let call = driver::required(backend, backend.driver().event_elapsed, NAME)?;
+                let call = backend.driver_function(backend.driver().event_elapsed, NAME)?;
                 let mut milliseconds = 0.0_f32;
                 // SAFETY: both events were made here, `milliseconds` outlives the call.
-                driver::check(backend, NAME, unsafe { call(&mut milliseconds, *begin, *end) })?;
+                backend.check_driver(NAME, unsafe { call(&mut milliseconds, *begin, *end) })?;
                 let seconds = f64::from(milliseconds.max(0.0)) / 1e3;
                 Ok(Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX))
             }

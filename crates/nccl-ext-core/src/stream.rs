@@ -62,9 +62,9 @@ impl Stream<'_> {
         }
         const NAME: &str = "cuStreamSynchronize";
         let _device = comm.activate()?;
-        let call = driver::required(backend, backend.driver().stream_synchronize, NAME)?;
+        let call = backend.driver_function(backend.driver().stream_synchronize, NAME)?;
         // SAFETY: the stream lives by the contract of `from_raw`.
-        driver::check(backend, NAME, unsafe { call(self.raw) })
+        backend.check_driver(NAME, unsafe { call(self.raw) })
     }
 
     /// Whether the stream is being captured into a graph. Always false on host backends.
@@ -79,10 +79,10 @@ impl Stream<'_> {
         }
         const NAME: &str = "cuStreamIsCapturing";
         let _device = comm.activate()?;
-        let call = driver::required(backend, backend.driver().stream_is_capturing, NAME)?;
+        let call = backend.driver_function(backend.driver().stream_is_capturing, NAME)?;
         let mut status = 0;
         // SAFETY: the stream lives by the contract of `from_raw`, `status` outlives the call.
-        driver::check(backend, NAME, unsafe { call(self.raw, &mut status) })?;
+        backend.check_driver(NAME, unsafe { call(self.raw, &mut status) })?;
         Ok(status != 0)
     }
 }
@@ -115,9 +115,9 @@ impl OwnedStream {
         let mut raw = core::ptr::null_mut();
         if backend.memory() == MemorySpace::Device {
             let _device = comm.activate()?;
-            let call = driver::required(backend, backend.driver().stream_create, NAME)?;
+            let call = backend.driver_function(backend.driver().stream_create, NAME)?;
             // SAFETY: `raw` outlives the call; the communicator's context is current.
-            driver::check(backend, NAME, unsafe { call(&mut raw, NON_BLOCKING) })?;
+            backend.check_driver(NAME, unsafe { call(&mut raw, NON_BLOCKING) })?;
         }
         Ok(Self { raw, comm: comm.clone() })
     }

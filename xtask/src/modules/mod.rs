@@ -44,11 +44,16 @@ impl Args {
 }
 
 /// Crates that keep the rule, by their folders.
-const KEPT: &[&str] =
-    &["crates/nccl-ep", "crates/nccl-ep-sys", "crates/nccl-ext-cpu", "crates/nccl-m2n-sys"];
+const KEPT: &[&str] = &[
+    "crates/nccl-ep",
+    "crates/nccl-ep-sys",
+    "crates/nccl-ext-core",
+    "crates/nccl-ext-cpu",
+    "crates/nccl-m2n-sys",
+];
 
 /// Crates that are to keep it. `cargo xtask modules` lists what is in the way.
-const NOT_YET: &[&str] = &["crates/nccl-ext", "crates/nccl-ext-core", "crates/nccl-m2n", "xtask"];
+const NOT_YET: &[&str] = &["crates/nccl-ext", "crates/nccl-m2n", "xtask"];
 
 pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     let others = if args.check { &[] } else { NOT_YET };

@@ -56,7 +56,7 @@ impl BackendBuilder {
     /// # Safety
     /// The tables follow the C contracts of the functions whose names they carry, for the rest of
     /// the process: they may be called from any thread, and what they say about memory they read
-    /// and write is true of [`MemorySpace`] `memory`.
+    /// and write is true of [`MemorySpace`](crate::MemorySpace) `memory`.
     #[must_use]
     pub unsafe fn build(self) -> Backend {
         Backend(Box::leak(Box::new(self.0)))

@@ -1,13 +1,16 @@
 //! A backend: the function tables that everything above calls through.
 
 mod builder;
+mod driver_calls;
 mod library;
+mod text;
 
 use std::any::Any;
 use std::fmt;
 
 pub use self::builder::BackendBuilder;
 pub use self::library::{ExtensionTable, LibraryInfo};
+pub use self::text::text;
 use crate::driver::DriverApi;
 use crate::error::{Error, Result};
 use crate::guard::{self, Foreign};
@@ -222,19 +225,6 @@ impl Backend {
         let code = unsafe { guard::call(name, function, arguments) }?;
         self.check_with(name, code, last_error)
     }
-}
-
-/// A C text, copied; empty for NULL.
-///
-/// # Safety
-/// `text` is NULL or points to a NUL-terminated text that stays during the call.
-#[must_use]
-pub unsafe fn text(text: *const core::ffi::c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: this function's contract.
-    unsafe { core::ffi::CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
 impl PartialEq for Backend {

@@ -23,7 +23,7 @@ impl UniqueId {
     /// Makes a new one; one rank does this and sends it to the others.
     ///
     /// # Errors
-    /// [`Error::Native`] with what NCCL reports.
+    /// [`Error::Native`](crate::Error::Native) with what NCCL reports.
     #[doc(alias = "ncclGetUniqueId")]
     pub fn new(backend: Backend) -> Result<Self> {
         let mut id = ncclUniqueId { internal: [0; Self::BYTES] };
@@ -58,8 +58,9 @@ impl Comm {
     /// are there.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a rank outside `0..size`; what the backend reports, such as
-    /// [`Error::Timeout`] from the CPU backend when a rank never comes.
+    /// [`Error::Invalid`](crate::Error::Invalid) for a rank outside `0..size`; what the backend
+    /// reports, such as [`Error::Timeout`](crate::Error::Timeout) from the CPU backend when a rank
+    /// never comes.
     #[doc(alias = "ncclCommInitRank")]
     pub fn init_rank(backend: Backend, size: usize, id: &UniqueId, rank: usize) -> Result<Self> {
         let facts = comm::JoinFacts { rank, size };
@@ -97,7 +98,7 @@ impl Comm {
     /// else from here on.
     ///
     /// # Errors
-    /// [`Error::Native`] when it cannot be asked for rank, size and device.
+    /// [`Error::Native`](crate::Error::Native) when it cannot be asked for rank, size and device.
     pub unsafe fn from_raw(backend: Backend, raw: ncclComm_t) -> Result<Self> {
         let nccl = backend.nccl();
         let ask = |call: &'static str,

@@ -2,17 +2,16 @@
 
 use super::Comm;
 use crate::backend::MemorySpace;
-use crate::buffer::RawBuffer;
 use crate::driver;
 use crate::error::Result;
+use crate::memory::RawBuffer;
 use crate::rules::{self, memory};
-use crate::stream::Stream;
 
 impl Comm {
     /// Refuses memory that this communicator's backend cannot use.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for memory of another space or another backend.
+    /// [`Error::Invalid`](crate::Error::Invalid) for memory of another space or another backend.
     pub fn check_memory(&self, argument: &'static str, buffer: &RawBuffer) -> Result<()> {
         let facts = memory::MemoryFacts { argument, buffer: *buffer, backend: self.0.backend };
         rules::check(memory::BACKEND, |broken| broken(&facts))
@@ -21,8 +20,8 @@ impl Comm {
     /// Refuses a pointer that the driver does not know as device memory. Host backends take any.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for memory of another kind; [`Error::Unsupported`] without the driver
-    /// function.
+    /// [`Error::Invalid`](crate::Error::Invalid) for memory of another kind;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) without the driver function.
     #[doc(alias = "cuPointerGetAttribute")]
     pub fn check_device_pointer(&self, argument: &'static str, buffer: &RawBuffer) -> Result<()> {
         const NAME: &str = "cuPointerGetAttribute";
@@ -31,7 +30,7 @@ impl Comm {
             return Ok(());
         }
         let _device = self.activate()?;
-        let call = driver::required(backend, backend.driver().pointer_attribute, NAME)?;
+        let call = backend.driver_function(backend.driver().pointer_attribute, NAME)?;
         let mut kind: u32 = 0;
         let attribute = driver::POINTER_MEMORY_TYPE;
         // SAFETY: the attribute is 32 bits wide; any pointer may be asked about.
@@ -46,28 +45,5 @@ impl Comm {
         };
         let facts = memory::PointerFacts { argument, other };
         rules::check(memory::DEVICE, |broken| broken(&facts))
-    }
-
-    /// Copies device memory to the host, after the stream's earlier work, and waits for it.
-    ///
-    /// # Errors
-    /// What the driver reports.
-    ///
-    /// # Safety
-    /// `from` points to at least as many readable bytes of the backend's memory as `to` has.
-    pub unsafe fn copy_to_host(
-        &self,
-        from: *const core::ffi::c_void,
-        to: &mut [u8],
-        stream: Stream<'_>,
-    ) -> Result<()> {
-        const NAME: &str = "cuMemcpyDtoHAsync_v2";
-        let backend = self.0.backend;
-        let _device = self.activate()?;
-        let call = driver::required(backend, backend.driver().copy_to_host, NAME)?;
-        // SAFETY: this function's contract; `to` is borrowed until the copy is done.
-        let code = unsafe { call(to.as_mut_ptr().cast(), from as u64, to.len(), stream.as_raw()) };
-        driver::check(backend, NAME, code)?;
-        stream.synchronize(self)
     }
 }

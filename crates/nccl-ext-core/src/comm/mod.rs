@@ -1,17 +1,13 @@
 //! Communicators.
 
 mod bootstrap;
-mod collectives;
 mod memory;
-mod words;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 pub use self::bootstrap::UniqueId;
-pub use self::collectives::Reduction;
-pub use self::words::RankWords;
 use crate::backend::{self, Backend, MemorySpace};
 use crate::device::{Context, DeviceScope};
 use crate::error::{Error, Refused, Result};
@@ -130,8 +126,8 @@ impl Comm {
         }
     }
 
-    /// Makes a native call of this communicator's backend through the [`guard`](crate::guard) and turns what
-    /// comes back into the best error, on the call's thread.
+    /// Makes a native call of this communicator's backend through the [`guard`](crate::guard) and
+    /// turns what comes back into the best error, on the call's thread.
     ///
     /// The caller holds [`lock`](Self::lock) and has the device current.
     ///

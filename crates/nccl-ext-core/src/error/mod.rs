@@ -1,6 +1,7 @@
 //! The error type of all crates of this workspace.
 
 mod display;
+mod loading;
 mod refused;
 
 use std::path::PathBuf;
@@ -8,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::display::result_name;
+pub use self::loading::{CudaSide, JitVariable, LoadAttempt};
 pub use self::refused::Refused;
-use crate::jit::JitVariable;
 use crate::raw::ncclResult_t;
 use crate::version::Version;
 
@@ -24,39 +25,6 @@ pub enum Scope {
     /// One rank knows: token counts, buffers, capture state, allocation failures. Its peers would
     /// wait for a rank that never comes, so the group is [`Error::Diverged`] afterwards.
     Local,
-}
-
-/// One place where a library was looked for, and why it was not taken.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LoadAttempt {
-    /// What named the place: a variable, an argument, a search step.
-    pub origin: String,
-    /// The path or name that was tried.
-    pub candidate: PathBuf,
-    /// Why it was refused.
-    pub reason: String,
-}
-
-/// What a library of one CUDA major does not go with.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum CudaSide {
-    /// The driver, whose major is the newest that it supports.
-    Driver {
-        /// Its file.
-        path: PathBuf,
-    },
-    /// The compiler that the library would start.
-    Nvcc {
-        /// Its file.
-        path: PathBuf,
-        /// The variable that names another.
-        variable: &'static str,
-    },
-    /// The major that was asked for.
-    Choice {
-        /// Who asked: an option, a variable, a feature.
-        by: String,
-    },
 }
 
 /// Everything that can go wrong.

@@ -10,12 +10,12 @@
 pub(crate) mod nvcc;
 mod spec;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 pub use self::nvcc::Nvcc;
 pub use self::spec::{HeaderFolder, JitSpec};
 use crate::env_value::{Lookup, os_variable};
+pub use crate::error::JitVariable;
 use crate::error::{Error, LoadAttempt, Result};
 
 /// The libraries that a run-time compiler belongs to.
@@ -29,28 +29,6 @@ pub struct JitRoots {
     pub nccl: PathBuf,
     /// The CUDA major that the extension was built with.
     pub cuda_major: Option<u32>,
-}
-
-/// A variable that is not set, or leads to a folder that will not do.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct JitVariable {
-    /// Its name.
-    pub name: &'static str,
-    /// The value to set; `None` when nothing on this machine was found to fit.
-    pub value: Option<PathBuf>,
-    /// What it must lead to, and what is there instead.
-    pub needs: String,
-}
-
-impl fmt::Display for JitVariable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, value, needs } = self;
-        match value {
-            Some(value) => write!(f, "set {name}={} ({needs})", value.display()),
-            None => write!(f, "set {name} ({needs}; none was found)"),
-        }
-    }
 }
 
 /// What was found of compiler and headers.

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::JitSpec;
+use super::spec::JitSpec;
 use crate::env_value::Lookup;
 use crate::error::{CudaSide, LoadAttempt};
 

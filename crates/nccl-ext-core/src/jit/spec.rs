@@ -2,9 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::JitVariable;
 use crate::env_value::Lookup;
-use crate::error::Result;
+use crate::error::{JitVariable, Result};
 
 /// Where an extension looks for its compiler and for the headers of its kernels. Lists are in the
 /// order in which it looks.

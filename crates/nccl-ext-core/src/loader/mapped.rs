@@ -4,8 +4,6 @@ use core::ffi::{CStr, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::raw::NcclApi;
-
 /// A file with mapped code.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MappedFile {
@@ -49,17 +47,6 @@ fn executable_file(line: &[u8]) -> Option<MappedFile> {
     let executable = permissions.get(2) == Some(&b'x') && path.starts_with(b"/");
     let path = PathBuf::from(std::ffi::OsStr::from_bytes(path));
     executable.then_some(MappedFile { id: (device, inode), path })
-}
-
-/// A library in the global scope that stands before NCCL: functions of the table that calls from
-/// an extension would find there instead. `None` when there is none.
-pub(super) fn interposer(nccl: &super::Opened) -> Option<PathBuf> {
-    NcclApi::SYMBOLS.into_iter().find_map(|name| {
-        // SAFETY: the name is NUL-terminated; the address is compared, no more.
-        let global = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
-        let differs = !global.is_null() && global != nccl.symbol(name);
-        differs.then(|| file_of(global).unwrap_or_else(|| "the program itself".into()))
-    })
 }
 
 /// The file that holds the code at `address`.

@@ -191,9 +191,20 @@ impl Nccl {
         if there.len() > 1 {
             return Err(Error::MultipleNccl { paths: there.into_iter().map(|f| f.path).collect() });
         }
-        match mapped::interposer(&self.opened) {
+        match interposer(&self.opened) {
             Some(other) => Err(Error::MultipleNccl { paths: vec![self.path.clone(), other] }),
             None => Ok(()),
         }
     }
+}
+
+/// A library in the global scope that stands before NCCL: functions of the table that calls from
+/// an extension would find there instead. `None` when there is none.
+fn interposer(nccl: &Opened) -> Option<PathBuf> {
+    NcclApi::SYMBOLS.into_iter().find_map(|name| {
+        // SAFETY: the name is NUL-terminated; the address is compared, no more.
+        let global = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        let differs = !global.is_null() && global != nccl.symbol(name);
+        differs.then(|| mapped::file_of(global).unwrap_or_else(|| "the program itself".into()))
+    })
 }

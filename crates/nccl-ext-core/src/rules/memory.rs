@@ -1,7 +1,7 @@
 //! Rules of memory that a call is given.
 
 use crate::backend::Backend;
-use crate::buffer::RawBuffer;
+use crate::memory::RawBuffer;
 use crate::rules;
 
 /// Memory, and the backend that shall use it.

@@ -5,26 +5,11 @@
 //! opened `RTLD_LOCAL`, as the loader does, bring it in without making it visible. What is asked
 //! for is the Itanium C++ ABI, which libstdc++ and libc++abi share.
 
-use core::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use core::ffi::{CStr, c_char, c_uint, c_void};
 use core::ptr;
 
+use super::abi::{Exception, TypeInfo};
 use super::runtime::Runtime;
-
-/// `_Unwind_Exception`: what all languages' exceptions start with. In C++ the object that was
-/// thrown follows it.
-#[repr(C, align(16))]
-pub(super) struct Exception {
-    class: u64,
-    pub(super) cleanup: Option<unsafe extern "C" fn(c_int, *mut Exception)>,
-    unwinder: [usize; 2],
-}
-
-/// `std::type_info`.
-#[repr(C)]
-pub(super) struct TypeInfo {
-    methods: *const *const c_void,
-    name: *const c_char,
-}
 
 /// `type_info::__do_catch` in libstdc++, `can_catch` in libc++abi, which has no third argument:
 /// whether a handler of this type takes an object of that type. Moves the pointer to the base.

@@ -7,13 +7,14 @@
 //! it sends the thread. Both are naked functions and not global assembly: their names are mangled
 //! like any Rust function's, so that several copies of this crate live side by side.
 
+mod abi;
 mod exception;
 mod runtime;
 
 use core::arch::naked_asm;
 use core::ffi::{c_int, c_void};
 
-use self::exception::Exception;
+use self::abi::Exception;
 use super::foreign::{Foreign, MOST, Slot};
 
 pub(super) const KIND: &str = "assembly";

@@ -3,7 +3,7 @@
 use core::ffi::{CStr, c_char, c_int, c_void};
 use core::mem::MaybeUninit;
 
-use super::exception::{Exception, TypeInfo};
+use super::abi::{Exception, TypeInfo};
 
 /// What a handler needs of it.
 pub(super) struct Runtime {

@@ -5,11 +5,10 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use super::{DeviceBuffer, DeviceBufferMut, RawBuffer};
 use crate::comm::Comm;
 use crate::data_type::Element;
-use crate::driver;
 use crate::error::{Error, Result};
+use crate::memory::{DeviceBuffer, DeviceBufferMut, RawBuffer};
 use crate::rules;
 use crate::rules::buffer::{COPY, CopyFacts, SIZE, SizeFacts};
 use crate::stream::Stream;
@@ -95,10 +94,10 @@ impl<T: Element> Buffer<T> {
             return Ok(());
         }
         let _device = self.comm.activate()?;
-        let call = driver::required(backend, backend.driver().fill, NAME)?;
+        let call = backend.driver_function(backend.driver().fill, NAME)?;
         let to = self.ptr.as_ptr() as u64;
         // SAFETY: the range is this buffer's, borrowed mutably.
-        driver::check(backend, NAME, unsafe { call(to, value, self.bytes(), stream.as_raw()) })?;
+        backend.check_driver(NAME, unsafe { call(to, value, self.bytes(), stream.as_raw()) })?;
         stream.synchronize(&self.comm)
     }
 
@@ -122,11 +121,11 @@ impl<T: Element> Buffer<T> {
             return Ok(());
         }
         let _device = self.comm.activate()?;
-        let call = driver::required(backend, backend.driver().copy_to_device, NAME)?;
+        let call = backend.driver_function(backend.driver().copy_to_device, NAME)?;
         let from = data.as_ptr().cast();
         // SAFETY: both ranges hold `data.len()` elements; `data` is borrowed until the copy is done.
         let code = unsafe { call(to, from, size_of_val(data), stream.as_raw()) };
-        driver::check(backend, NAME, code)?;
+        backend.check_driver(NAME, code)?;
         stream.synchronize(&self.comm)
     }
 
@@ -174,10 +173,10 @@ impl<T: Element> Buffer<T> {
         }
         let backend = self.comm.backend();
         let _device = self.comm.activate()?;
-        let call = driver::required(backend, backend.driver().copy_on_device, NAME)?;
+        let call = backend.driver_function(backend.driver().copy_on_device, NAME)?;
         let from = source.ptr as u64;
         // SAFETY: both ranges hold the bytes, and `source` is borrowed until the copy is done.
-        driver::check(backend, NAME, unsafe { call(to, from, source.bytes, stream.as_raw()) })?;
+        backend.check_driver(NAME, unsafe { call(to, from, source.bytes, stream.as_raw()) })?;
         stream.synchronize(&self.comm)
     }
 
@@ -240,5 +239,30 @@ impl<T: Element> Drop for Buffer<T> {
 impl<T: Element> fmt::Debug for Buffer<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Buffer<{}>[{}]", T::DATA_TYPE, self.len)
+    }
+}
+
+impl Comm {
+    /// Copies device memory to the host, after the stream's earlier work, and waits for it.
+    ///
+    /// # Errors
+    /// What the driver reports.
+    ///
+    /// # Safety
+    /// `from` points to at least as many readable bytes of the backend's memory as `to` has.
+    pub unsafe fn copy_to_host(
+        &self,
+        from: *const core::ffi::c_void,
+        to: &mut [u8],
+        stream: Stream<'_>,
+    ) -> Result<()> {
+        const NAME: &str = "cuMemcpyDtoHAsync_v2";
+        let backend = self.backend();
+        let _device = self.activate()?;
+        let call = backend.driver_function(backend.driver().copy_to_host, NAME)?;
+        // SAFETY: this function's contract; `to` is borrowed until the copy is done.
+        let code = unsafe { call(to.as_mut_ptr().cast(), from as u64, to.len(), stream.as_raw()) };
+        backend.check_driver(NAME, code)?;
+        stream.synchronize(self)
     }
 }

@@ -1,7 +1,7 @@
 //! Words that every rank tells every other.
 
-use super::Comm;
 use crate::buffer::Buffer;
+use crate::comm::Comm;
 use crate::error::Result;
 use crate::stream::Stream;
 

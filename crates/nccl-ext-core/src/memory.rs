@@ -1,10 +1,7 @@
 //! Memory that tensors are made of.
 
-mod owned;
-
 use core::ffi::c_void;
 
-pub use self::owned::Buffer;
 use crate::backend::{Backend, MemorySpace};
 use crate::data_type::{DataType, Element};
 

@@ -1,8 +1,8 @@
 //! NCCL's collectives.
 
-use super::Comm;
-use crate::buffer::{DeviceBuffer, DeviceBufferMut, RawBuffer};
+use crate::comm::Comm;
 use crate::error::{Result, Scope};
+use crate::memory::{DeviceBuffer, DeviceBufferMut, RawBuffer};
 use crate::raw::ncclRedOp_t;
 use crate::rules::{self, comm};
 use crate::stream::Stream;
@@ -36,7 +36,8 @@ impl Comm {
     /// Gathers `send` of every rank into `recv`, in rank order. `recv` is `size` times as long.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for lengths, types or memory that do not fit; what the backend reports.
+    /// [`Error::Invalid`](crate::Error::Invalid) for lengths, types or memory that do not fit; what
+    /// the backend reports.
     #[doc(alias = "ncclAllGather")]
     pub fn all_gather<S, D>(&self, send: &S, recv: &mut D, stream: Stream<'_>) -> Result<()>
     where
@@ -44,7 +45,7 @@ impl Comm {
         D: DeviceBufferMut + ?Sized,
     {
         let (send, recv) = (send.raw(), recv.raw_mut());
-        self.check_pair(&send, &recv, self.0.size)?;
+        self.check_pair(&send, &recv, self.size())?;
         let count = send.bytes / send.data_type.size();
         let data_type = send.data_type.as_raw();
         let _device = self.activate()?;
@@ -52,11 +53,11 @@ impl Comm {
         // SAFETY: `check_pair` made sure that both hold the elements; their owners keep them valid
         // until the enqueued work is done.
         unsafe {
-            let function = self.0.backend.nccl().ncclAllGather;
+            let function = self.backend().nccl().ncclAllGather;
             self.call(
                 "ncclAllGather",
                 function,
-                (send.ptr.cast_const(), recv.ptr, count, data_type, self.0.raw, stream.as_raw()),
+                (send.ptr.cast_const(), recv.ptr, count, data_type, self.as_raw(), stream.as_raw()),
             )
         }
     }
@@ -85,7 +86,7 @@ impl Comm {
         let _calls = self.lock();
         // SAFETY: as in `all_gather`.
         unsafe {
-            let function = self.0.backend.nccl().ncclAllReduce;
+            let function = self.backend().nccl().ncclAllReduce;
             self.call(
                 "ncclAllReduce",
                 function,
@@ -95,7 +96,7 @@ impl Comm {
                     count,
                     data_type,
                     reduction.as_raw(),
-                    self.0.raw,
+                    self.as_raw(),
                     stream.as_raw(),
                 ),
             )
@@ -113,7 +114,7 @@ impl Comm {
     {
         let buffer = buffer.raw_mut();
         self.tell_if_local(self.check_memory("buffer", &buffer))?;
-        let facts = comm::RootFacts { root, ranks: self.0.size };
+        let facts = comm::RootFacts { root, ranks: self.size() };
         rules::check(comm::ROOT, |broken| broken(&facts))?;
         let root = root as i32; // less than the ranks, which NCCL counts in an `int`
         let count = buffer.bytes / buffer.data_type.size();
@@ -121,7 +122,7 @@ impl Comm {
         let _calls = self.lock();
         // SAFETY: as in `all_gather`; NCCL allows sending and receiving in place.
         unsafe {
-            let function = self.0.backend.nccl().ncclBroadcast;
+            let function = self.backend().nccl().ncclBroadcast;
             self.call(
                 "ncclBroadcast",
                 function,
@@ -131,7 +132,7 @@ impl Comm {
                     count,
                     buffer.data_type.as_raw(),
                     root,
-                    self.0.raw,
+                    self.as_raw(),
                     stream.as_raw(),
                 ),
             )
