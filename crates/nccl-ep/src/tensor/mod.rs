@@ -63,6 +63,18 @@ impl<'a> Tensor<'a> {
         let view = view_of(RawBuffer::unowned(ptr.cast_mut(), data_type, shape, memory), shape)?;
         Ok(Self { view, buffer: PhantomData })
     }
+
+    /// The extents.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.view.shape
+    }
+
+    /// The element type.
+    #[must_use]
+    pub fn data_type(&self) -> DataType {
+        self.view.data_type()
+    }
 }
 
 impl<'a> TensorMut<'a> {
@@ -98,24 +110,24 @@ impl<'a> TensorMut<'a> {
     pub fn as_tensor(&self) -> Tensor<'_> {
         Tensor { view: self.view, buffer: PhantomData }
     }
+
+    /// The extents.
+    #[must_use]
+    pub fn shape(&self) -> &[usize] {
+        &self.view.shape
+    }
+
+    /// The element type.
+    #[must_use]
+    pub fn data_type(&self) -> DataType {
+        self.view.data_type()
+    }
 }
 
-/// What both kinds of tensor can be asked.
-macro_rules! accessors {
+/// What both kinds of tensor do alike.
+macro_rules! alike {
     ($tensor:ident) => {
         impl $tensor<'_> {
-            /// The extents.
-            #[must_use]
-            pub fn shape(&self) -> &[usize] {
-                &self.view.shape
-            }
-
-            /// The element type.
-            #[must_use]
-            pub fn data_type(&self) -> DataType {
-                self.view.data_type()
-            }
-
             /// The same bytes as another type of the same size: fp8 or packed fp4 in a buffer of
             /// bytes.
             ///
@@ -133,8 +145,8 @@ macro_rules! accessors {
     };
 }
 
-accessors!(Tensor);
-accessors!(TensorMut);
+alike!(Tensor);
+alike!(TensorMut);
 
 /// The front of a buffer as a row-major tensor.
 fn view_of(buffer: RawBuffer, extents: &[usize]) -> Result<View> {
