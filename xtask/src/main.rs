@@ -13,6 +13,7 @@ mod functions;
 mod modules;
 mod native;
 mod package;
+mod rules;
 mod verify;
 
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ enum Task {
     Codegen(codegen::Args),
     /// Write the page that maps every C item to its Rust counterpart.
     ApiMap(api_map::Args),
+    /// Write the page that lists every rule of the crates.
+    Rules(rules::Args),
     /// List circles among the modules of every crate.
     Modules(modules::Args),
     /// Look for links of the documents that lead nowhere.
@@ -63,6 +66,7 @@ fn run(task: Task) -> Result<()> {
     match task {
         Task::Codegen(args) => codegen::run(&args, &sh, &root),
         Task::ApiMap(args) => api_map::run(&args, &root),
+        Task::Rules(args) => rules::run(&args, &sh, &root),
         Task::Modules(args) => modules::run(&args, &root),
         Task::Book(args) => book::run(&args, &sh, &root),
         Task::Citations(args) => citations::run(&args, &sh, &root),

@@ -4,7 +4,7 @@ use anyhow::{Context, Result};
 use syn::parse::{Parse, ParseStream};
 use syn::{Attribute, Expr, Ident, ItemMacro, LitStr, Token, Type, Visibility, braced};
 
-use super::rust_api::{Counterpart, aliases};
+use super::counterpart::{Counterpart, aliases};
 
 /// What a macro call declares; nothing for other macros.
 pub(super) fn counterpart(item: &ItemMacro) -> Result<Vec<Counterpart>> {

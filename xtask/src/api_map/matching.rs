@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::Library;
 use super::c_api::{CApi, Field, member};
+use super::library::Library;
 use super::rust_api::RustApi;
 use super::unwrapped::Entry;
 

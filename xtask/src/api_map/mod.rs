@@ -7,6 +7,8 @@
 //! and so is a hand-written entry that is out of date.
 
 mod c_api;
+mod counterpart;
+mod library;
 mod macros;
 mod matching;
 mod page;
@@ -17,14 +19,14 @@ mod unwrapped;
 
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 
 use c_api::CApi;
+use library::LIBRARIES;
 use matching::Map;
 use rust_api::RustApi;
-use unwrapped::Entry;
 
-use crate::files;
+use crate::files::{self, generated};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -41,50 +43,6 @@ impl Args {
 
 const PAGE: &str = "docs/src/api-map.md";
 
-/// A C library and the crate over it.
-struct Library {
-    /// The C library's name.
-    name: &'static str,
-    /// The safe crate's name in Rust.
-    crate_name: &'static str,
-    bindings: &'static str,
-    sources: &'static str,
-    /// How C names of this library begin. A Rust alias that begins so must be one of them.
-    prefixes: &'static [&'static str],
-    /// Macros of the header that bindings cannot hold.
-    macros: &'static [&'static str],
-    unwrapped: &'static [Entry],
-}
-
-const LIBRARIES: &[Library] = &[EP, M2N];
-
-const EP: Library = Library {
-    name: "libnccl_ep",
-    crate_name: "nccl_ep",
-    bindings: "crates/nccl-ep-sys/src/bindings.rs",
-    sources: "crates/nccl-ep/src",
-    prefixes: &["ncclEp", "NCCL_EP_"],
-    macros: &[],
-    unwrapped: unwrapped::EP,
-};
-
-const M2N: Library = Library {
-    name: "libnccl_m2n",
-    crate_name: "nccl_m2n",
-    bindings: "crates/nccl-m2n-sys/src/bindings.rs",
-    sources: "crates/nccl-m2n/src",
-    prefixes: &[
-        "ncclM2n",
-        "ncclReshard",
-        "ncclMesh",
-        "ncclDistTensor",
-        "NCCL_M2N_",
-        "NCCL_RESHARD_",
-    ],
-    macros: &["NCCL_RESHARD_SHARD"],
-    unwrapped: unwrapped::M2N,
-};
-
 pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
     let mut parts = Vec::new();
     for library in LIBRARIES {
@@ -98,22 +56,6 @@ pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
         parts.push(page::part(library, &c, &map));
     }
     let text = page::whole(&parts);
-    let path = root.join(PAGE);
-    let found = std::fs::read_to_string(&path).unwrap_or_default();
-    if found == text {
-        println!("api-map: {PAGE} is up to date");
-        return Ok(());
-    }
-    if args.check {
-        let differs = |(expected, found): (&str, &str)| expected != found;
-        let same = text.lines().zip(found.lines()).position(differs);
-        let line = same.unwrap_or(text.lines().count().min(found.lines().count())) + 1;
-        bail!(
-            "{PAGE}:{line}: differs from what the sources give; run `cargo xtask api-map` and \
-               commit the result"
-        );
-    }
-    std::fs::write(&path, text).with_context(|| format!("writing {PAGE}"))?;
-    println!("api-map: wrote {PAGE}");
-    Ok(())
+    generated::Page { file: PAGE, task: "api-map", of: "the sources" }
+        .write(root, &text, args.check)
 }

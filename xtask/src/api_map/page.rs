@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::Library;
 use super::c_api::{CApi, member};
+use super::library::Library;
 use super::matching::{Answer, Map};
 
 const HEAD: &str = "\

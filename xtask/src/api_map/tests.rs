@@ -1,10 +1,11 @@
 //! Small headers against small crates: what is found, and what must fail.
 
 use super::c_api::{CApi, Enum};
+use super::library::Library;
 use super::matching::{Answer, Map};
+use super::page;
 use super::rust_api::RustApi;
 use super::unwrapped::Entry;
-use super::{Library, page};
 
 /// As bindgen writes it: an enumeration, a structure with a typedef, a callback, a handle, a table.
 const BINDINGS: &str = r#"

@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::links::{self, Target};
-use super::page::Page;
-use super::{PAGES, SUMMARY};
+use super::page::{PAGES, Page, SUMMARY};
 
 /// What was looked at, and what is wrong.
 #[derive(Debug, Default)]

@@ -1,5 +1,7 @@
 //! Where a link leads.
 
+use super::page::PAGES;
+
 /// A link's target, seen from the repository's root.
 #[derive(Debug, PartialEq)]
 pub(super) enum Target {
@@ -47,11 +49,11 @@ impl Target {
 /// source of a rule, "book native.md".
 pub(super) fn named(text: &str) -> impl Iterator<Item = (usize, String)> {
     text.lines().zip(1..).flat_map(|(line, number)| {
-        let paths = line.match_indices(super::PAGES).map(|(at, _)| at);
+        let paths = line.match_indices(PAGES).map(|(at, _)| at);
         let by_path = paths.filter_map(|at| Some(page(line.get(at..)?)?.to_owned()));
         let sources = line.match_indices(SOURCE).map(|(at, _)| at + SOURCE.len());
         let as_source =
-            sources.filter_map(|at| Some(format!("{}/{}", super::PAGES, page(line.get(at..)?)?)));
+            sources.filter_map(|at| Some(format!("{}/{}", PAGES, page(line.get(at..)?)?)));
         by_path.chain(as_source).map(move |path| (number, path)).collect::<Vec<_>>()
     })
 }

@@ -31,10 +31,6 @@ impl Args {
     }
 }
 
-/// Where the book's pages lie, and the page that lists them.
-const PAGES: &str = "docs/src";
-const SUMMARY: &str = "docs/src/SUMMARY.md";
-
 /// Names pages that are not there.
 const TESTS: &str = "xtask/src/book/tests.rs";
 
@@ -72,9 +68,9 @@ pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// The anchors of all pages below a folder.
-pub(crate) fn anchors_below(root: &Path, folder: &str) -> Result<BTreeSet<String>> {
-    let mut anchors = BTreeSet::new();
+/// The anchors of all pages below a folder, each with the file that has it.
+pub(crate) fn anchors_below(root: &Path, folder: &str) -> Result<BTreeMap<String, String>> {
+    let mut anchors = BTreeMap::new();
     let mut folders = vec![PathBuf::from(folder)];
     while let Some(folder) = folders.pop() {
         let entries = std::fs::read_dir(root.join(&folder))
@@ -85,7 +81,9 @@ pub(crate) fn anchors_below(root: &Path, folder: &str) -> Result<BTreeSet<String
             if root.join(&path).is_dir() {
                 folders.push(path);
             } else if path.extension().is_some_and(|extension| extension == "md") {
-                anchors.extend(Page::read(root, &path.to_string_lossy())?.anchors);
+                let file = path.to_string_lossy();
+                let page = Page::read(root, &file)?;
+                anchors.extend(page.anchors.into_iter().map(|anchor| (anchor, file.to_string())));
             }
         }
     }

@@ -6,6 +6,10 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use pulldown_cmark::{Event, Options, Parser, Tag, TagEnd};
 
+/// Where the book's pages lie, and the page that lists them.
+pub(super) const PAGES: &str = "docs/src";
+pub(super) const SUMMARY: &str = "docs/src/SUMMARY.md";
+
 #[derive(Debug, Default)]
 pub(super) struct Page {
     pub(super) anchors: BTreeSet<String>,

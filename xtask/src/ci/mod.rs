@@ -1,35 +1,25 @@
 //! `cargo xtask ci`: everything that a change must pass, in the order of what fails fastest.
 
+mod steps;
 mod toolchains;
 
 use std::path::Path;
-use std::time::Instant;
 
 use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
 
+use self::steps::Steps;
 use crate::native::{RELEASE, REQUIRE, stage};
 use crate::verify::staged_tree::{self, Extent};
-use crate::{api_map, book, citations, codegen, modules};
+use crate::{api_map, book, citations, codegen, modules, rules};
 
 /// Feature sets that the workspace is checked with, each as `--features` takes it. Not
 /// `--all-features`: some features exclude each other.
 const FEATURE_SETS: &[&str] =
     &["", "nccl-ep/serde,nccl-m2n/serde", "nccl-ext-core/cu12", "nccl-ext-core/cu13"];
 
-/// Names each step before it runs, with the time so far.
-struct Steps {
-    start: Instant,
-}
-
-impl Steps {
-    fn next(&self, what: &str) {
-        println!("ci: [{} s] {what}", self.start.elapsed().as_secs());
-    }
-}
-
 pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
-    let steps = Steps { start: Instant::now() };
+    let steps = Steps::new();
     sh.change_dir(root);
     steps.next("cargo fmt --all --check");
     cmd!(sh, "cargo fmt --all --check").quiet().run().context("run `cargo fmt --all`")?;
@@ -53,6 +43,9 @@ pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
 
     steps.next("cargo xtask api-map --check");
     api_map::run(&api_map::Args::check(), root)?;
+
+    steps.next("cargo xtask rules --check");
+    rules::run(&rules::Args::check(), sh, root)?;
 
     steps.next("cargo xtask modules --check");
     modules::run(&modules::Args::check(), root)?;

@@ -5,7 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
 
-use super::Steps;
+use super::steps::Steps;
 
 /// Platforms besides the one that this runs on. They are checked, not run.
 const TARGETS: &[&str] = &["aarch64-unknown-linux-gnu", "x86_64-apple-darwin"];

@@ -36,7 +36,7 @@ impl Args {
 }
 
 /// The pages that are cited.
-const SPECIFICATION: &str = "docs/src/spec";
+pub(crate) const SPECIFICATION: &str = "docs/src/spec";
 
 /// Not read: the pages themselves, whose links `cargo xtask book` checks, and tests, which cite what is
 /// not there.
@@ -55,7 +55,7 @@ struct Found {
 }
 
 pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
-    let anchors = book::anchors_below(root, SPECIFICATION)?;
+    let anchors: BTreeSet<String> = book::anchors_below(root, SPECIFICATION)?.into_keys().collect();
     let _root = sh.push_dir(root);
     // Tracked files, and new ones that git does not ignore.
     let files = cmd!(sh, "git ls-files --cached --others --exclude-standard")
@@ -87,6 +87,14 @@ pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// The anchors that a citation stands for, where the whole text is one.
+pub(crate) fn anchors_of(text: &str) -> Vec<String> {
+    match &mut citation::all(text)[..] {
+        [only] if (only.start, only.end) == (0, text.len()) => std::mem::take(&mut only.anchors),
+        _ => Vec::new(),
+    }
 }
 
 fn is_read(file: &str) -> bool {

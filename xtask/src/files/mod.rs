@@ -1,5 +1,6 @@
 //! Reading and writing files and folders.
 
+pub(crate) mod generated;
 pub(crate) mod write;
 
 use std::path::{Path, PathBuf};
