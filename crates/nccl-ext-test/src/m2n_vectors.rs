@@ -7,44 +7,44 @@ const CHAPTER: &str = include_str!("../../../docs/src/spec/m2n/08-vectors.md");
 
 /// What each vector moves, in the order of the table.
 const NAMES: [&str; 38] = [
-    "one_rank_to_another",
-    "shards_2_to_2",
-    "shards_2_to_4",
-    "shards_4_to_2",
-    "shards_2_to_3",
-    "shards_3_to_2",
+    "one_rank_to_one",
+    "shards_to_equal_shards",
+    "two_shards_to_four",
+    "four_shards_to_two",
+    "two_shards_to_three",
+    "three_shards_to_two",
     "shards_to_replicas",
     "replicas_to_shards",
     "replicas_to_replicas",
-    "rows_to_rows",
-    "rows_to_columns",
-    "columns_to_rows",
-    "columns_to_columns",
-    "columns_of_4_byte_elements",
-    "columns_of_2_byte_elements_to_one_rank",
-    "rows_to_columns_2x2_replicas_outside",
-    "rows_to_columns_2x2_replicas_inside",
-    "rows_to_columns_2x2_replicas_inside_to_outside",
-    "columns_to_rows_2x2_replicas_outside_to_inside",
-    "shards_2x3_to_1x2",
-    "shards_1x2_to_3x2",
-    "replicas_2x2_to_4",
-    "replicas_4_to_3",
-    "replicas_3_to_4",
-    "destination_ranks_before_source_ranks",
-    "ranks_outside_both_meshes",
-    "first_axis_to_last_of_3",
-    "first_axis_to_middle_of_3",
-    "last_axis_to_first_of_3",
-    "middle_axis_to_last_of_3",
-    "middle_axis_to_middle_of_3",
-    "middle_axis_of_3_to_one_rank",
-    "rows_4x1_to_columns_2x2",
-    "one_shard_among_replicas",
-    "nothing",
-    "shards_of_2_byte_elements",
-    "replicated_shards_to_replicas",
-    "shards_4_to_2_replicated",
+    "rows_to_rows_2x2",
+    "rows_to_columns_2x2",
+    "columns_to_rows_2x2",
+    "columns_to_columns_2x2",
+    "columns_of_fp32_to_columns_2x2",
+    "columns_of_fp16_to_one_rank",
+    "rows_replicated_outside_to_columns_replicated_outside",
+    "rows_replicated_inside_to_columns_replicated_inside",
+    "rows_replicated_inside_to_columns_replicated_outside",
+    "columns_replicated_outside_to_rows_replicated_inside",
+    "two_replicas_of_three_shards_to_two_shards",
+    "two_shards_to_three_replicas_of_them",
+    "four_replicas_on_a_square_to_four_in_a_row",
+    "four_replicas_to_three",
+    "three_replicas_to_four",
+    "shards_to_lower_ranks",
+    "shards_past_ranks_outside_of_both_meshes",
+    "first_to_last_of_three_dimensions",
+    "first_to_second_of_three_dimensions",
+    "last_to_first_of_three_dimensions",
+    "second_to_last_of_three_dimensions",
+    "second_to_second_of_three_dimensions",
+    "second_of_three_dimensions_to_one_rank",
+    "four_rows_to_two_columns_replicated_inside",
+    "replicas_along_one_axis_to_replicas_along_the_other",
+    "an_empty_tensor",
+    "shards_of_fp16_to_equal_shards",
+    "two_replicas_of_shards_to_four_replicas",
+    "four_shards_to_two_replicated_inside",
 ];
 
 /// A vector; layouts in the notation of the specification, without the type of an element.
@@ -70,6 +70,28 @@ pub struct DataVector {
     pub sources: Vec<(usize, Vec<usize>)>,
     /// The same under the uniform balance.
     pub uniform_sources: Vec<(usize, Vec<usize>)>,
+}
+
+impl DataVector {
+    /// The source in the notation with the type of an element.
+    pub fn source_layout(&self) -> String {
+        format!("{} {}", self.source, self.data_type())
+    }
+
+    /// The same for the destination.
+    pub fn destination_layout(&self) -> String {
+        format!("{} {}", self.destination, self.data_type())
+    }
+
+    /// A type of that many bytes.
+    fn data_type(&self) -> &'static str {
+        match self.element {
+            1 => "uint8",
+            2 => "fp16",
+            4 => "fp32",
+            other => panic!("elements of {other} bytes"),
+        }
+    }
 }
 
 /// All vectors.

@@ -8,7 +8,6 @@ mod layouts;
 mod pairs;
 mod pieces;
 mod reshard_trials;
-mod reshards;
 mod transports;
 
 use std::process::ExitCode;

@@ -2,11 +2,11 @@
 
 use libtest_mimic::Trial;
 use nccl_ext_test::layout::numbers;
+use nccl_ext_test::m2n_vectors::{DataVector, data_vectors};
 use nccl_ext_test::rows::trial;
 use nccl_m2n::plan::{Conditions, Loop, Plan};
 
 use crate::common::layout;
-use crate::reshards::RESHARDS;
 
 /// Number of the vector, source and destination shards, offsets, counts, strides of both sides, run, total.
 type Piece = (
@@ -43,9 +43,13 @@ const PIECES: &[Piece] = &[
     ("D31", 1, 1, 0, 0, "2", "4", "4", 4, 8),
 ];
 
+fn vector(number: &str) -> DataVector {
+    data_vectors().into_iter().find(|vector| vector.id == number).unwrap()
+}
+
 pub(crate) fn trials() -> Vec<Trial> {
     let row = |piece: &'static Piece| {
-        let vector = RESHARDS.iter().find(|vector| vector.number == piece.0).unwrap();
+        let vector = vector(piece.0);
         let name = format!("{}::piece_of_shard_{}_in_shard_{}", vector.name, piece.1, piece.2);
         trial(name, move || has_the_listed_offsets_and_strides(piece))
     };
@@ -54,8 +58,9 @@ pub(crate) fn trials() -> Vec<Trial> {
 
 fn has_the_listed_offsets_and_strides(piece: &Piece) {
     let (number, s, t, from, to, counts, source_strides, destination_strides, run, bytes) = *piece;
-    let vector = RESHARDS.iter().find(|vector| vector.number == number).unwrap();
-    let (source, destination) = (layout(vector.source), layout(vector.destination));
+    let vector = vector(number);
+    let (source, destination) =
+        (layout(&vector.source_layout()), layout(&vector.destination_layout()));
     let plan = Plan::new(&source, &destination, &Conditions::one_host(vector.ranks)).unwrap();
     let mut transfers = plan.transfers();
     let found = transfers.find(|x| (x.source_shard, x.destination_shard) == (s, t)).unwrap();

@@ -1,19 +1,18 @@
 //! What arrives, and from whom, by the table of reshards.
 
 use libtest_mimic::Trial;
-use nccl_ext_test::layout::{by_rank, numbers};
+use nccl_ext_test::m2n_vectors::{DataVector, data_vectors};
 use nccl_ext_test::rows::trial;
 use nccl_ext_test::worlds::on_ranks;
 use nccl_m2n::plan::{Conditions, LoadBalance, Plan};
 use nccl_m2n::{Config, Fabric, Layout, Runtime, Settings};
 
 use crate::common::{bytes, elements, layout, reshard, tile};
-use crate::reshards::{RESHARDS, Reshard};
 
 /// What a destination holds before.
 const STALE: u8 = 0xEE;
 
-type Check = (&'static str, fn(&Reshard));
+type Check = (&'static str, fn(&DataVector));
 
 pub(crate) fn trials() -> Vec<Trial> {
     let checks: [Check; 4] = [
@@ -26,39 +25,27 @@ pub(crate) fn trials() -> Vec<Trial> {
         ("the_cpu_backend_delivers_the_tiles", the_cpu_backend_delivers_the_tiles),
     ];
     let rows = |(check, run): Check| {
-        RESHARDS.iter().map(move |row| trial(format!("{}::{check}", row.name), move || run(row)))
+        let named =
+            move |row: DataVector| trial(format!("{}::{check}", row.name), move || run(&row));
+        data_vectors().into_iter().map(named)
     };
-    let complete = trial("reshards::every_vector_is_in_the_table", every_vector_is_in_the_table);
-    checks.into_iter().flat_map(rows).chain([complete]).collect()
+    checks.into_iter().flat_map(rows).collect()
 }
 
-fn every_vector_is_in_the_table() {
-    let numbers: Vec<_> = RESHARDS.iter().map(|row| row.number.to_owned()).collect();
-    assert_eq!(numbers, (1..=38).map(|i| format!("D{i:02}")).collect::<Vec<_>>());
-}
-
-fn layouts(row: &Reshard) -> (Layout, Layout) {
-    (layout(row.source), layout(row.destination))
-}
-
-/// The elements that the table lists for each rank.
-fn listed_tiles(row: &Reshard) -> impl Iterator<Item = (usize, Vec<usize>)> {
-    by_rank(row.tiles, ":").into_iter().map(|(rank, elements)| {
-        (rank, if elements == "(empty)" { vec![] } else { numbers(elements, ' ') })
-    })
+fn layouts(row: &DataVector) -> (Layout, Layout) {
+    (layout(&row.source_layout()), layout(&row.destination_layout()))
 }
 
 /// The table, the slices of a global tensor, and the crate's shapes agree.
-fn tiles_are_slices_of_the_global_tensor(row: &Reshard) {
+fn tiles_are_slices_of_the_global_tensor(row: &DataVector) {
     let (source, destination) = layouts(row);
-    assert_eq!(&source.global_shape()[..], numbers(row.global, 'x'));
+    assert_eq!(&source.global_shape()[..], row.global);
     assert_eq!(destination.global_shape(), source.global_shape());
     let mut listed: Vec<usize> = vec![];
-    for (rank, expected) in listed_tiles(row) {
-        assert_eq!(elements(&destination, rank), expected, "r{rank}");
-        listed.push(rank);
+    for (rank, expected) in &row.tiles {
+        assert_eq!(elements(&destination, *rank), *expected, "r{rank}");
+        listed.push(*rank);
     }
-    listed.sort_unstable();
     assert_eq!(listed, destination.mesh().ranks().collect::<Vec<_>>());
     assert!(destination.mesh().ranks().end <= row.ranks);
 }
@@ -69,19 +56,17 @@ fn conditions(ranks: usize, load_balance: Option<LoadBalance>) -> Conditions {
     Conditions::new(ranks, Fabric::domains_of(ranks)).settings(settings)
 }
 
-fn the_plan_reads_from_the_listed_ranks(row: &Reshard) {
+fn the_plan_reads_from_the_listed_ranks(row: &DataVector) {
     let (source, destination) = layouts(row);
     for balance in [None, Some(LoadBalance::Uniform)] {
         let plan = Plan::new(&source, &destination, &conditions(row.ranks, balance)).unwrap();
         plan.accepted().unwrap();
         let proof = plan.prove().unwrap();
         assert_eq!(proof.transfers, plan.transfer_count());
-        for (rank, listed) in by_rank(row.sources, "<-") {
-            let (usual, uniform) = listed.split_once(" (U: ").unwrap_or((listed, listed));
-            let listed = if balance.is_some() { uniform.trim_end_matches(')') } else { usual };
-            let listed = if listed == "none" { "" } else { listed };
-            let found: Vec<_> = plan.receives(rank).map(|t| t.source).collect();
-            assert_eq!(found, numbers(listed, ','), "r{rank} {balance:?}");
+        let listed = if balance.is_some() { &row.uniform_sources } else { &row.sources };
+        for (rank, listed) in listed {
+            let found: Vec<_> = plan.receives(*rank).map(|t| t.source).collect();
+            assert_eq!(found, *listed, "r{rank} {balance:?}");
         }
         // Both ends of a transfer know of it alike.
         let mut sent: Vec<_> = (0..row.ranks).flat_map(|rank| plan.sends(rank)).collect();
@@ -92,7 +77,7 @@ fn the_plan_reads_from_the_listed_ranks(row: &Reshard) {
 }
 
 /// Copying the bytes that the plan names fills the destination tiles.
-fn the_executed_plan_delivers_the_tiles(row: &Reshard) {
+fn the_executed_plan_delivers_the_tiles(row: &DataVector) {
     let (source, destination) = layouts(row);
     let plan = Plan::new(&source, &destination, &conditions(row.ranks, None)).unwrap();
     for rank in destination.mesh().ranks() {
@@ -104,7 +89,7 @@ fn the_executed_plan_delivers_the_tiles(row: &Reshard) {
     }
 }
 
-fn the_cpu_backend_delivers_the_tiles(row: &Reshard) {
+fn the_cpu_backend_delivers_the_tiles(row: &DataVector) {
     let (source, destination) = layouts(row);
     let received = on_ranks(row.ranks, |comm| {
         let runtime = Runtime::new(comm.backend(), &Config::new())?;
@@ -117,7 +102,7 @@ fn the_cpu_backend_delivers_the_tiles(row: &Reshard) {
         comm.destroy()?;
         Ok(received)
     });
-    for (rank, expected) in listed_tiles(row) {
-        assert_eq!(received[rank], bytes(&destination, &expected), "r{rank}");
+    for (rank, expected) in &row.tiles {
+        assert_eq!(received[*rank], bytes(&destination, expected), "r{rank}");
     }
 }
