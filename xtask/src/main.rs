@@ -3,6 +3,7 @@
 mod api_map;
 mod archive;
 mod book;
+mod check_flag;
 mod ci;
 mod citations;
 mod codegen;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use check_flag::CheckFlag;
 use clap::Parser;
 use xshell::Shell;
 
@@ -29,15 +31,15 @@ enum Task {
     /// Generate the raw bindings from the vendor's headers.
     Codegen(codegen::Args),
     /// Write the page that maps every C item to its Rust counterpart.
-    ApiMap(api_map::Args),
+    ApiMap(CheckFlag),
     /// Write the page that lists every rule of the crates.
-    Rules(rules::Args),
+    Rules(CheckFlag),
     /// List circles among the modules of every crate.
-    Modules(modules::Args),
+    Modules(CheckFlag),
     /// Look for links of the documents that lead nowhere.
-    Book(book::Args),
+    Book(CheckFlag),
     /// Look for citations of the specification that the book does not have.
-    Citations(citations::Args),
+    Citations(CheckFlag),
     /// Run every check that a change must pass.
     Ci,
     /// Lay out the vendor's libraries and headers in one folder.

@@ -26,24 +26,12 @@ use library::LIBRARIES;
 use matching::Map;
 use rust_api::RustApi;
 
+use crate::check_flag::CheckFlag;
 use crate::files::{self, generated};
-
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Fail when the checked-in page differs, instead of writing it.
-    #[arg(long)]
-    check: bool,
-}
-
-impl Args {
-    pub(crate) fn check() -> Self {
-        Self { check: true }
-    }
-}
 
 const PAGE: &str = "docs/src/api-map.md";
 
-pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
+pub(crate) fn run(args: &CheckFlag, root: &Path) -> Result<()> {
     let mut parts = Vec::new();
     for library in LIBRARIES {
         let bindings = files::read(&root.join(library.bindings))?;

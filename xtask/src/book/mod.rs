@@ -15,26 +15,14 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
+use crate::check_flag::CheckFlag;
 use check::Checked;
 use page::Page;
-
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Fail on what is wrong. Without it that is listed.
-    #[arg(long)]
-    check: bool,
-}
-
-impl Args {
-    pub(crate) fn check() -> Self {
-        Self { check: true }
-    }
-}
 
 /// Names pages that are not there.
 const TESTS: &str = "xtask/src/book/tests.rs";
 
-pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
+pub(crate) fn run(args: &CheckFlag, sh: &Shell, root: &Path) -> Result<()> {
     let _root = sh.push_dir(root);
     let listed = cmd!(sh, "git ls-files --cached --others --exclude-standard")
         .quiet()

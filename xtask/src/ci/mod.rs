@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
 
 use self::steps::Steps;
+use crate::check_flag::CheckFlag;
 use crate::native::{RELEASE, REQUIRE, stage};
 use crate::verify::staged_tree::{self, Extent};
 use crate::{api_map, book, citations, codegen, modules, rules};
@@ -25,9 +26,9 @@ pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
     cmd!(sh, "cargo fmt --all --check").quiet().run().context("run `cargo fmt --all`")?;
 
     steps.next("cargo xtask book --check");
-    book::run(&book::Args::check(), sh, root)?;
+    book::run(&CheckFlag::SET, sh, root)?;
     steps.next("cargo xtask citations --check");
-    citations::run(&citations::Args::check(), sh, root)?;
+    citations::run(&CheckFlag::SET, sh, root)?;
 
     for features in FEATURE_SETS {
         let flags: &[&str] = if features.is_empty() { &[] } else { &["--features", features] };
@@ -42,13 +43,13 @@ pub(crate) fn run(sh: &Shell, root: &Path) -> Result<()> {
     doc.quiet().run()?;
 
     steps.next("cargo xtask api-map --check");
-    api_map::run(&api_map::Args::check(), root)?;
+    api_map::run(&CheckFlag::SET, root)?;
 
     steps.next("cargo xtask rules --check");
-    rules::run(&rules::Args::check(), sh, root)?;
+    rules::run(&CheckFlag::SET, sh, root)?;
 
     steps.next("cargo xtask modules --check");
-    modules::run(&modules::Args::check(), root)?;
+    modules::run(&CheckFlag::SET, root)?;
 
     toolchains::other_targets(sh, &steps)?;
     toolchains::oldest_compiler(sh, root, &steps)?;

@@ -20,20 +20,8 @@ use anyhow::{Context, Result, bail, ensure};
 use xshell::{Shell, cmd};
 
 use crate::book;
+use crate::check_flag::CheckFlag;
 use joined::Joined;
-
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Fail on a citation that has no heading, row or vector in the book. Without it they are listed.
-    #[arg(long)]
-    check: bool,
-}
-
-impl Args {
-    pub(crate) fn check() -> Self {
-        Self { check: true }
-    }
-}
 
 /// The pages that are cited.
 pub(crate) const SPECIFICATION: &str = "docs/src/spec";
@@ -54,7 +42,7 @@ struct Found {
     problems: Vec<String>,
 }
 
-pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
+pub(crate) fn run(args: &CheckFlag, sh: &Shell, root: &Path) -> Result<()> {
     let anchors: BTreeSet<String> = book::anchors_below(root, SPECIFICATION)?.into_keys().collect();
     let _root = sh.push_dir(root);
     // Tracked files, and new ones that git does not ignore.

@@ -28,20 +28,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 
+use crate::check_flag::CheckFlag;
 use source::Crate;
-
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Fail where a crate that has kept the rule breaks it, instead of listing all circles of all.
-    #[arg(long)]
-    check: bool,
-}
-
-impl Args {
-    pub(crate) fn check() -> Self {
-        Self { check: true }
-    }
-}
 
 /// Crates that keep the rule, by their folders.
 const KEPT: &[&str] = &[
@@ -57,7 +45,7 @@ const KEPT: &[&str] = &[
 /// Crates that are to keep it. `cargo xtask modules` lists what is in the way.
 const NOT_YET: &[&str] = &["crates/nccl-m2n"];
 
-pub(crate) fn run(args: &Args, root: &Path) -> Result<()> {
+pub(crate) fn run(args: &CheckFlag, root: &Path) -> Result<()> {
     let others = if args.check { &[] } else { NOT_YET };
     let mut broken = 0;
     for folder in KEPT.iter().chain(others) {

@@ -7,28 +7,16 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use xshell::{Shell, cmd};
 
+use crate::check_flag::CheckFlag;
 use crate::files::generated;
 use crate::{book, citations};
-
-#[derive(clap::Args)]
-pub(crate) struct Args {
-    /// Fail when the checked-in page differs, instead of writing it.
-    #[arg(long)]
-    check: bool,
-}
-
-impl Args {
-    pub(crate) fn check() -> Self {
-        Self { check: true }
-    }
-}
 
 const PAGE: &str = "docs/src/rules.md";
 
 /// What the paths of the specification are relative to, seen from the page.
 const PAGES: &str = "docs/src/";
 
-pub(crate) fn run(args: &Args, sh: &Shell, root: &Path) -> Result<()> {
+pub(crate) fn run(args: &CheckFlag, sh: &Shell, root: &Path) -> Result<()> {
     let anchors = book::anchors_below(root, citations::SPECIFICATION)?;
     let _root = sh.push_dir(root);
     let tables = cmd!(sh, "cargo run --quiet --package nccl-ext -- rules --markdown")
