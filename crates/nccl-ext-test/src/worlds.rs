@@ -45,10 +45,11 @@ pub fn errors(ranks: usize, body: impl Fn(Comm) -> Result<()> + Sync) -> Vec<Err
 /// # Panics
 /// If it succeeded or panicked.
 #[track_caller]
-pub fn error_of<T: Debug>(outcome: &Outcome<T>) -> &Error {
+pub fn error_of<T>(outcome: &Outcome<T>) -> &Error {
     match outcome {
         Err(RankFailure::Error(error)) => error,
-        other => panic!("an error, not {other:?}"),
+        Err(RankFailure::Panic(message)) => panic!("a panic, not an error: {message}"),
+        Ok(_) => panic!("it succeeded"),
     }
 }
 

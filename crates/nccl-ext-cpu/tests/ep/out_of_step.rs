@@ -6,10 +6,11 @@ use nccl_ext_cpu::run_ranks;
 use nccl_ext_test::cpu::ep::*;
 use nccl_ext_test::cpu::*;
 use nccl_ext_test::rows::check_rows;
+use nccl_ext_test::worlds::error_of;
 
 /// The error of a call that met another: of the rank that came second, or of its peer.
 #[track_caller]
-fn error_of(code: ncclResult_t) -> Error {
+fn error_behind(code: ncclResult_t) -> Error {
     assert!([INVALID_USAGE, REMOTE_ERROR].contains(&code), "{code:?}");
     take_error().unwrap()
 }
@@ -18,7 +19,7 @@ fn error_of(code: ncclResult_t) -> Error {
 #[track_caller]
 fn assert_all_hear(words: &[&str], body: impl Fn(Comm) -> Result<()> + Sync) {
     for result in run_ranks(2, &patient(), body) {
-        let detail = usage_detail(failure(&result));
+        let detail = usage_detail(error_of(&result));
         assert!(words.iter().all(|word| detail.contains(word)), "{detail}");
     }
 }
@@ -28,7 +29,7 @@ fn dispatch_meets_combine() {
     check_rows(HIGH_THROUGHPUT_LAYOUTS, |layout| {
         assert_all_hear(&["ncclEpDispatch", "ncclEpCombine"], |comm| {
             let ht = HighThroughputRank::new(&comm, G2, layout);
-            Err(error_of(match comm.rank() {
+            Err(error_behind(match comm.rank() {
                 0 => ht.dispatch_into(16).call(&ht.handle),
                 _ => ht.combine_of(&[0.0; 16]).call(&ht.handle),
             }))
@@ -41,7 +42,7 @@ fn low_latency_meets_a_collective() {
     assert_all_hear(&["ncclEpDispatch", "ncclAllReduce"], |comm| {
         let ll = LowLatencyRank::new(&comm, G2, EXPERT_MAJOR);
         let result = if comm.rank() == 0 {
-            Err(error_of(ll.dispatch_call(LL_HIDDEN).call(&ll.handle)))
+            Err(error_behind(ll.dispatch_call(LL_HIDDEN).call(&ll.handle)))
         } else {
             comm.all_reduce(&[1_i32], &mut [0], Reduction::Sum, Stream::DEFAULT)
         };
@@ -62,7 +63,7 @@ fn handles_of_other_updates_do_not_meet() {
         let mut ids = TestTensor::filled(&[4, 2], 0_i64);
         assert_ok(update_handle(&second, &mut ids, None));
         let handle = if comm.rank() == 0 { &first.handle } else { &second };
-        Err(error_of(first.dispatch_into(16).call(handle)))
+        Err(error_behind(first.dispatch_into(16).call(handle)))
     });
 }
 

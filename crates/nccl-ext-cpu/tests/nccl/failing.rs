@@ -7,6 +7,7 @@ use nccl_ext_core::{Error, Reduction, Stream};
 use nccl_ext_cpu::{RankFailure, backend, run_ranks};
 use nccl_ext_test::cpu::ep::assert_ok;
 use nccl_ext_test::cpu::*;
+use nccl_ext_test::worlds::error_of;
 
 use super::{impatient, rank_sum};
 
@@ -26,12 +27,12 @@ fn a_rank_that_never_arrives_is_named_and_the_world_has_failed() {
         result
     });
     for rank in [0, 2] {
-        let Error::Timeout { phase: "ncclAllReduce", ranks, .. } = failure(&results[rank]) else {
+        let Error::Timeout { phase: "ncclAllReduce", ranks, .. } = error_of(&results[rank]) else {
             panic!("{results:?}");
         };
         assert_eq!(*ranks, [1]);
     }
-    let Error::PeerFailed { rank: 0 | 2, error } = failure(&results[1]) else {
+    let Error::PeerFailed { rank: 0 | 2, error } = error_of(&results[1]) else {
         panic!("{results:?}");
     };
     assert!(matches!(&**error, Error::Timeout { .. }));
@@ -46,7 +47,7 @@ fn a_panicking_rank_is_reported_and_its_peers_get_an_error() {
     let Err(RankFailure::Panic(message)) = &results[2] else { panic!("{results:?}") };
     assert!(message.contains("the bug"));
     for rank in [0, 1, 3] {
-        let Error::PeerFailed { rank: 2, error } = failure(&results[rank]) else {
+        let Error::PeerFailed { rank: 2, error } = error_of(&results[rank]) else {
             panic!("{results:?}");
         };
         assert_eq!(error.to_string(), "rank 2 panicked");
@@ -58,7 +59,7 @@ fn a_rank_that_returns_early_has_left() {
     let results =
         run_ranks(3, &patient(), |comm| if comm.rank() == 0 { Ok(0) } else { rank_sum(&comm) });
     for rank in [1, 2] {
-        let Error::PeerFailed { rank: 0, error } = failure(&results[rank]) else {
+        let Error::PeerFailed { rank: 0, error } = error_of(&results[rank]) else {
             panic!("{results:?}");
         };
         assert!(error.to_string().contains("left the communicator"), "{error}");
@@ -80,7 +81,7 @@ fn destroy_is_leaving_too_and_waits_for_nobody() {
         }
         rank_sum(&comm)
     });
-    let Error::PeerFailed { rank: 0, error } = failure(&results[1]) else { panic!("{results:?}") };
+    let Error::PeerFailed { rank: 0, error } = error_of(&results[1]) else { panic!("{results:?}") };
     assert!(error.to_string().contains("ncclCommDestroy"), "{error}");
 }
 
@@ -111,7 +112,7 @@ fn the_first_failure_is_the_one_that_peers_hear_of() {
         rank_sum(&comm)
     });
     for result in &results {
-        assert_eq!(failure(result).to_string(), "rank 1 failed: first");
+        assert_eq!(error_of(result).to_string(), "rank 1 failed: first");
     }
 }
 
@@ -125,7 +126,7 @@ fn mismatched_operations_name_both() {
         comm.all_gather(&[1_i32], &mut all, stream)
     });
     for result in &results {
-        let detail = usage_detail(failure(result));
+        let detail = usage_detail(error_of(result));
         assert!(detail.contains("ncclAllReduce") && detail.contains("ncclAllGather"), "{detail}");
         assert!(detail.contains("rank 0 is in") || detail.contains("rank 1 is in"), "{detail}");
     }
@@ -139,7 +140,7 @@ fn mismatched_counts_are_named() {
         comm.all_reduce(&send, &mut recv, Reduction::Max, Stream::DEFAULT)
     });
     for result in &results {
-        let detail = usage_detail(failure(result));
+        let detail = usage_detail(error_of(result));
         assert!(detail.contains("count 4") && detail.contains("count 5"), "{detail}");
     }
 }
@@ -170,8 +171,8 @@ fn an_abort_from_another_thread_ends_the_wait() {
         // What rank 0 had shown is gone with it.
         rank_sum(&comm)
     });
-    let error = failure(&results[0]).to_string();
+    let error = error_of(&results[0]).to_string();
     assert!(error.starts_with("rank 0 left the communicator"), "{error}");
-    let error = failure(&results[1]).to_string();
+    let error = error_of(&results[1]).to_string();
     assert!(error.starts_with("rank 0 failed: rank 0 left the communicator"), "{error}");
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use nccl_ext_core::raw::ncclResult_t;
 use nccl_ext_core::{Comm, Error};
-use nccl_ext_cpu::{CpuConfig, RankFailure, backend, run_ranks};
+use nccl_ext_cpu::{CpuConfig, backend, run_ranks};
 
 use crate::worlds::config;
 
@@ -41,19 +41,6 @@ pub fn every_rank<T: Send>(count: usize, body: impl Fn(&Comm) -> T + Sync) -> Ve
 /// The error behind this thread's last call, as the safe crates read it; it is taken once.
 pub fn take_error() -> Option<Error> {
     (backend().hooks().unwrap().take_error)()
-}
-
-/// The error that a rank ended with.
-///
-/// # Panics
-/// If it succeeded or panicked.
-#[track_caller]
-pub fn failure<T>(result: &Result<T, RankFailure<Error>>) -> &Error {
-    match result {
-        Err(RankFailure::Error(error)) => error,
-        Err(RankFailure::Panic(message)) => panic!("{message}"),
-        Ok(_) => panic!("it succeeded"),
-    }
 }
 
 /// What the rank that was refused, or whose peer was, says of `ncclInvalidUsage`.

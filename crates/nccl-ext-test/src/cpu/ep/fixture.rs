@@ -4,6 +4,7 @@ use nccl_ep_sys::{ncclEpAlgorithm_t, ncclEpGroupConfig_t};
 use nccl_ext_core::bf16;
 
 use super::{HIGH_THROUGHPUT, TestTensor, group_config, int64_ids, uniform_rows};
+use crate::routing;
 
 /// A routing with the values of its tokens.
 #[derive(Debug, Clone, Copy)]
@@ -42,11 +43,8 @@ pub const G2: Fixture = Fixture {
     experts: 4,
     max_tokens: 4,
     topk: 2,
-    ids: |r| match r {
-        0 => vec![0, 2, 3, 1, 1, 0, -1, -1],
-        _ => vec![2, -1, 3, 3, 0, 1, 2, 3],
-    },
-    values: |r| (1..=4).map(|i| (4 * r + i) as f32).collect(),
+    ids: |r| routing::G2::IDS[r].to_vec(),
+    values: |r| (0..4).map(|token| routing::G2::value(r, token)).collect(),
     weight: |v, k| v + k as f32 / 4.0,
     max_recv: 16,
 };
