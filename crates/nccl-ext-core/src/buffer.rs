@@ -17,6 +17,8 @@ use crate::stream::Stream;
 /// the CPU backend. With it one program runs on both.
 ///
 /// Dropping it waits for the device's work, so nothing enqueued can still use it.
+///
+/// `nccl_ep::plan::Buffer` is another thing: a buffer that a plan foretells.
 #[doc(alias = "ncclMemAlloc")]
 pub struct Buffer<T: Element> {
     ptr: NonNull<c_void>,

@@ -37,6 +37,8 @@ pub mod raw;
 pub mod rules;
 mod shape;
 mod stream;
+#[cfg(test)]
+mod stub;
 mod version;
 
 pub use backend::{Backend, LibraryInfo, MemorySpace};

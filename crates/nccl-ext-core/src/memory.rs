@@ -108,3 +108,18 @@ unsafe impl<T: Element, const N: usize> DeviceBufferMut for [T; N] {
         self.as_mut_slice().raw_mut()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unowned_memory_is_as_long_as_its_shape_says() {
+        let bytes = |extents: &[usize]| {
+            let (ptr, memory) = (core::ptr::null_mut(), MemorySpace::Host);
+            RawBuffer::unowned(ptr, DataType::Float32, extents, memory).bytes
+        };
+        assert_eq!((bytes(&[3, 4]), bytes(&[3, 0]), bytes(&[])), (48, 0, 4));
+        assert_eq!(bytes(&[usize::MAX, 2]), 0);
+    }
+}

@@ -81,24 +81,84 @@ impl OutOfStep {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+
     use super::*;
+    use crate::backend::Hooks;
+    use crate::raw::ncclComm_t;
+    use crate::stub;
+
+    thread_local! {
+        /// What the peers were told.
+        static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
+    }
+
+    unsafe fn tell(_comm: ncclComm_t, error: &Error) {
+        TOLD.with_borrow_mut(|told| told.push(error.to_string()));
+    }
+
+    fn comm() -> Comm {
+        stub::comm_with(Hooks { take_error: || None, fail_rank: tell })
+    }
+
+    fn told() -> Vec<String> {
+        TOLD.take()
+    }
 
     fn gone(reason: &str) -> Error {
         Error::RankGone { reason: reason.into() }
     }
 
+    fn busy(what: &'static str) -> Error {
+        Error::Busy { what, reason: "it is".into() }
+    }
+
     #[test]
-    fn the_first_error_stays() {
-        let cell = OutOfStep::new();
-        assert!(cell.check().is_ok());
-        assert!(cell.diverge(&gone("first")) && !cell.diverge(&gone("second")));
-        cell.poison(&gone("third"));
+    fn the_first_error_stays_and_is_told_once() {
+        let (comm, cell) = (comm(), OutOfStep::new());
+        assert!(cell.check().is_ok() && !comm.is_marked_for_abort());
+        cell.diverge_and_tell(&comm, &gone("first"));
+        cell.diverge_and_tell(&comm, &gone("second"));
+        cell.diverge_after(&comm, &busy("third"));
+        cell.poison_and_tell(&comm, &busy("fourth"));
+        cell.poison(&busy("fifth"));
         let error = cell.check().unwrap_err();
         assert!(matches!(&error, Error::Diverged { cause } if cause.to_string() == "first"));
-        let cell = OutOfStep::default();
-        cell.poison(&gone("first"));
-        assert!(!cell.diverge(&gone("second")));
+        assert_eq!(told(), ["first"]);
+        assert!(comm.is_marked_for_abort());
+    }
+
+    #[test]
+    fn poison_is_told_where_it_is_asked_for() {
+        let (comm, cell) = (comm(), OutOfStep::default());
+        cell.poison_and_tell(&comm, &busy("it"));
         let error = cell.check().unwrap_err();
-        assert!(matches!(&error, Error::Poisoned { cause } if cause.to_string() == "first"));
+        assert!(
+            matches!(&error, Error::Poisoned { cause } if cause.to_string() == "it is busy: it is")
+        );
+        assert_eq!(told().len(), 1);
+        let cell = OutOfStep::new();
+        cell.poison(&busy("it"));
+        assert!(matches!(cell.check().unwrap_err(), Error::Poisoned { .. }));
+        assert!(told().is_empty());
+    }
+
+    #[test]
+    fn peers_that_an_error_came_from_are_not_told() {
+        let phase = "a test";
+        let waited = std::time::Duration::ZERO;
+        for error in [
+            gone("it left"),
+            Error::PeerFailed { rank: 1, error: Arc::new(busy("it")) },
+            Error::Timeout { phase, ranks: vec![1], waited },
+        ] {
+            let (comm, cell) = (comm(), OutOfStep::new());
+            cell.diverge_after(&comm, &error);
+            assert!(matches!(cell.check().unwrap_err(), Error::Diverged { .. }));
+            assert!(told().is_empty() && comm.is_marked_for_abort(), "{error}");
+        }
+        let (comm, cell) = (comm(), OutOfStep::new());
+        cell.diverge_after(&comm, &busy("it"));
+        assert_eq!(told(), ["it is busy: it is"]);
     }
 }

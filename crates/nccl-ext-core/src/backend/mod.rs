@@ -273,6 +273,29 @@ mod tests {
     }
 
     #[test]
+    fn a_code_comes_with_the_librarys_words_unless_the_backend_knows_better() {
+        fn known() -> Option<Error> {
+            Some(Error::RankGone { reason: "it left".into() })
+        }
+        unsafe fn tell(_: ncclComm_t, _: &Error) {}
+        let builder = || Backend::builder("test", MemorySpace::Host);
+        // SAFETY: no native call is made through either.
+        let (plain, hooked) = unsafe {
+            let hooks = Hooks { take_error: known, fail_rank: tell };
+            (builder().build(), builder().hooks(hooks).build())
+        };
+        let code = ncclResult_t::ncclInvalidUsage;
+        let said = |backend: Backend| {
+            let checked = backend.check_with("ncclAnything", code, || Ok("its words".into()));
+            checked.unwrap_err().to_string()
+        };
+        assert_eq!(said(plain), "ncclAnything returned ncclInvalidUsage (5): its words");
+        assert_eq!(said(hooked), "it left");
+        let never = || panic!("it was not asked for");
+        assert!(hooked.check_with("ncclAnything", ncclResult_t::ncclSuccess, never).is_ok());
+    }
+
+    #[test]
     fn two_backends_are_two() {
         // SAFETY: no native call is made through either.
         let [a, b] =

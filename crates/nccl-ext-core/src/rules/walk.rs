@@ -1,87 +1,14 @@
 //! Walks the table of this crate: every row has a call that breaks it, and the error names the row.
 //! A row without such a call fails the walk.
 
-use core::ffi::{c_int, c_void};
 use std::collections::HashSet;
 
 use super::RuleInfo;
-use crate::driver::{CuContext, CuDevice, CuResult, DriverApi, MEMORY_HOST};
-use crate::raw::{NcclApi, cudaStream_t, ncclComm_t, ncclResult_t};
+use crate::stub::comm;
 use crate::{
-    Backend, Buffer, Comm, DataType, DeviceBuffer, Error, Event, MemorySpace, RawBuffer, Result,
-    Stream, UniqueId,
+    Buffer, Comm, DataType, DeviceBuffer, Error, Event, MemorySpace, RawBuffer, Result, Stream,
+    UniqueId,
 };
-
-unsafe extern "C" fn one(_comm: ncclComm_t, to: *mut c_int) -> ncclResult_t {
-    // SAFETY: the contract of ncclCommCount and its like.
-    unsafe { to.write(1) };
-    ncclResult_t::ncclSuccess
-}
-
-unsafe extern "C" fn abort(_comm: ncclComm_t) -> ncclResult_t {
-    ncclResult_t::ncclSuccess
-}
-
-/// Memory that is never freed.
-unsafe extern "C" fn allocate(ptr: *mut *mut c_void, bytes: usize) -> ncclResult_t {
-    let memory: &mut [u8] = Box::leak(vec![0; bytes].into_boxed_slice());
-    // SAFETY: the contract of ncclMemAlloc.
-    unsafe { ptr.write(memory.as_mut_ptr().cast()) };
-    ncclResult_t::ncclSuccess
-}
-
-unsafe extern "C" fn keep(_ptr: *mut c_void) -> ncclResult_t {
-    ncclResult_t::ncclSuccess
-}
-
-unsafe extern "C" fn fill(_to: u64, _value: u8, _bytes: usize, _stream: cudaStream_t) -> CuResult {
-    CuResult::SUCCESS
-}
-
-unsafe extern "C" fn retain(context: *mut CuContext, _device: CuDevice) -> CuResult {
-    // SAFETY: the contract of cuDevicePrimaryCtxRetain.
-    unsafe { context.write(core::ptr::null_mut()) };
-    CuResult::SUCCESS
-}
-
-unsafe extern "C" fn current(context: *mut CuContext) -> CuResult {
-    // SAFETY: the contract of cuCtxGetCurrent.
-    unsafe { context.write(core::ptr::null_mut()) };
-    CuResult::SUCCESS
-}
-
-/// All memory is the host's.
-unsafe extern "C" fn attribute(value: *mut c_void, _attribute: i32, _pointer: u64) -> CuResult {
-    // SAFETY: the contract of cuPointerGetAttribute for the kind of memory.
-    unsafe { value.cast::<u32>().write(MEMORY_HOST) };
-    CuResult::SUCCESS
-}
-
-fn backend(memory: MemorySpace) -> Backend {
-    let nccl = NcclApi {
-        ncclCommCount: one,
-        ncclCommUserRank: one,
-        ncclCommCuDevice: one,
-        ncclCommAbort: abort,
-        ncclMemAlloc: allocate,
-        ncclMemFree: keep,
-        ..NcclApi::UNAVAILABLE
-    };
-    let driver = DriverApi {
-        primary_context_retain: Some(retain),
-        context_get: Some(current),
-        pointer_attribute: Some(attribute),
-        fill: Some(fill),
-        ..DriverApi::NONE
-    };
-    // SAFETY: the tables keep the contracts as far as this walk calls them.
-    unsafe { Backend::builder("stub", memory).nccl(nccl).driver(driver).build() }
-}
-
-fn comm(memory: MemorySpace) -> Comm {
-    // SAFETY: the communicator is whatever the table makes of a pointer that it ignores.
-    unsafe { Comm::from_raw(backend(memory), core::ptr::null_mut()) }.unwrap()
-}
 
 /// A call that breaks the rule.
 fn violating(name: &str) -> Result<()> {
@@ -106,8 +33,7 @@ fn violating(name: &str) -> Result<()> {
             let device = comm(MemorySpace::Device);
             let memory = MemorySpace::Device;
             let ptr = core::ptr::null_mut();
-            let data_type = DataType::Uint8;
-            let buffer = RawBuffer { ptr, bytes: 4, data_type, memory, backend: None };
+            let buffer = RawBuffer::unowned(ptr, DataType::Uint8, &[4], memory);
             device.check_device_pointer("buffer", &buffer)
         }
         "buffer.size" => Buffer::<u64>::zeroed(&host, usize::MAX).map(drop),
