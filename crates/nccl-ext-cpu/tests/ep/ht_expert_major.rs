@@ -4,6 +4,7 @@ use nccl_ext_core::Comm;
 use nccl_ext_cpu::FailureClass;
 use nccl_ext_test::cpu::ep::*;
 use nccl_ext_test::cpu::*;
+use nccl_ext_test::rows::check_rows;
 
 fn aligned(comm: &Comm, fixture: Fixture, alignment: usize) -> HighThroughputRank {
     HighThroughputRank::with(comm, fixture, EXPERT_MAJOR, alignment, |_| ())
@@ -50,11 +51,11 @@ fn the_total_counts_padding() {
 /// EP vector C5.
 #[test]
 fn combine_gives_the_tokens_back_whatever_the_alignment() {
-    every_rank(4, |comm| {
-        for alignment in [0, 1, 4, 8] {
+    check_rows([0, 1, 4, 8].map(|alignment| (alignment, alignment)), |alignment| {
+        every_rank(4, |comm| {
             let sums = aligned(comm, F4, alignment).round_trip();
             assert_eq!(sums, (F4.values)(comm.rank()));
-        }
+        });
     });
 }
 
@@ -135,11 +136,11 @@ fn padding_has_zeros_for_weights() {
 /// EP vector C11.
 #[test]
 fn combine_sums_over_experts() {
-    every_rank(2, |comm| {
-        for alignment in [0, 4] {
+    check_rows([0, 4].map(|alignment| (alignment, alignment)), |alignment| {
+        every_rank(2, |comm| {
             let sums = aligned(comm, G2, alignment).round_trip();
             assert_eq!(sums, [[2., 4., 6., 0.], [5., 6., 14., 16.]][comm.rank()]);
-        }
+        });
     });
 }
 

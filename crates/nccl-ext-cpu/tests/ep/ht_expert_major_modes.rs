@@ -165,7 +165,7 @@ fn dup_modes_need_a_power_of_two_of_local_experts() {
         let mut ht = HighThroughputRank::fresh(comm, fixture, EXPERT_MAJOR, 0, local_dup);
         let code = ht.update(&mut fixture.ids(comm.rank()));
         assert_refused(code, INVALID_ARGUMENT, FailureClass::Assert);
-        // FLAT does not, nor does the mode that permutes. Rank 0 has all the experts of G2's tokens.
+        // FLAT does not, nor does the mode that permutes. Rank 0 has all experts of G2's tokens.
         let flat = HighThroughputRank::with(comm, fixture, FLAT, 0, local_dup);
         assert_eq!(flat.published.total, [7, 0][comm.rank()]);
         let permute = HighThroughputRank::new(comm, fixture, EXPERT_MAJOR);

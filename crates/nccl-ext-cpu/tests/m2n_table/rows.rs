@@ -83,7 +83,8 @@ fn check(row: &Row) {
 }
 
 /// Left out: M2N vectors E28 and E39 need a communicator or stream that this backend does not make.
-/// M2N vectors L10 and G15 to G17 are more than calls of one communicator: see `m2n_epochs` and `m2n/groups`.
+/// M2N vectors L10 and G15 to G17 are more than calls of one communicator: see `m2n_epochs` and
+/// `m2n/groups`.
 fn every_vector_has_a_row() {
     let rows = m2n_table::rows();
     let errors = (1..=51).filter(|n| ![28, 39].contains(n)).map(|n| format!("E{n:02}"));

@@ -1,5 +1,7 @@
 //! Low-latency dispatch and combine: the checks of their tensors.
 
+use std::rc::Rc;
+
 use super::*;
 
 /// EP vector A20.
@@ -104,7 +106,7 @@ fn zero_copy_on_needs_windows() {
         let code = ht.combine_of(&[0.0; 16]).call(&ht.handle);
         assert_refused(code, INVALID_ARGUMENT, FailureClass::Return);
         let config = ncclEpGroupConfig_t { zero_copy, ..G2.config(LOW_LATENCY, LL_HIDDEN) };
-        let group = std::rc::Rc::new(TestGroup::new(comm, &config));
+        let group = Rc::new(TestGroup::new(comm, &config));
         for layout in [EXPERT_MAJOR, RANK_MAJOR] {
             let ll = LowLatencyRank::on(group.clone(), comm.rank(), G2, layout);
             let mut call = ll.dispatch_call(LL_HIDDEN);

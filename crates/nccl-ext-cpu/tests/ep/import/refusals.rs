@@ -130,7 +130,8 @@ fn an_update_that_overruns_leaves_nothing_to_import() {
         let original = HandleInMemory::init(&group, EXPERT_MAJOR, 2, 0);
         original.update(&mut int64_ids(2, &[0, 1]));
         let mut many = int64_ids(2, &[0, 1, 0, 1, 0, 1]);
-        assert_ne!(update_handle(&original.handle, &mut many, None), SUCCESS);
+        let code = update_handle(&original.handle, &mut many, None);
+        assert_refused(code, INVALID_USAGE, FailureClass::Trap);
         let state = ImportState { tokens: 1, ..G2_STATE };
         let (code, _) = HandleInMemory::try_import(original.copy(), &group, EXPERT_MAJOR, 0, state);
         assert_refused_saying(code, "mark");

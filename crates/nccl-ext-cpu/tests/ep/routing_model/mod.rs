@@ -5,8 +5,8 @@
 mod high_throughput;
 mod low_latency;
 
-use nccl_ep_sys::{ncclEpAlgorithm_t, ncclEpGroupConfig_t};
-use nccl_ext_core::bf16;
+use nccl_ep_sys::{ncclEpAlgorithm_t, ncclEpGroupConfig_t, ncclEpLayout_t};
+use nccl_ext_core::{Comm, bf16};
 use nccl_ext_test::cpu::ep::*;
 use nccl_ext_test::cpu::*;
 use proptest::prelude::*;
@@ -54,6 +54,10 @@ fn routing() -> impl Strategy<Value = Routing> {
 }
 
 impl Routing {
+    fn run(&self, layout: ncclEpLayout_t, check: fn(&Comm, &Self, ncclEpLayout_t)) {
+        every_rank(self.ranks, |comm| check(comm, self, layout));
+    }
+
     fn experts(&self) -> usize {
         self.ranks * self.local
     }
@@ -146,7 +150,7 @@ fn answer(rank: usize, slot: usize) -> f32 {
 }
 
 /// Every copy that was sent is received once: the counts of all ranks add up.
-fn conserved(routing: &Routing) {
+fn assert_copies_are_conserved(routing: &Routing) {
     let sent: usize = routing
         .all()
         .map(|token| (0..routing.experts()).filter(|&e| routing.names(token, e)).count())
@@ -170,30 +174,33 @@ fn conserved(routing: &Routing) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(40) })]
+    #![proptest_config(ProptestConfig {
+        failure_persistence: None,
+        ..ProptestConfig::with_cases(40)
+    })]
 
     #[test]
     fn high_throughput_flat_follows_the_model(routing in routing()) {
-        every_rank(routing.ranks, |comm| high_throughput::assert_follows_model(comm, &routing, FLAT));
+        routing.run(FLAT, high_throughput::assert_follows_model);
     }
 
     #[test]
     fn high_throughput_expert_major_follows_the_model(routing in routing()) {
-        every_rank(routing.ranks, |comm| high_throughput::assert_follows_model(comm, &routing, EXPERT_MAJOR));
+        routing.run(EXPERT_MAJOR, high_throughput::assert_follows_model);
     }
 
     #[test]
     fn low_latency_expert_major_follows_the_model(routing in routing()) {
-        every_rank(routing.ranks, |comm| low_latency::assert_follows_model(comm, &routing, EXPERT_MAJOR));
+        routing.run(EXPERT_MAJOR, low_latency::assert_follows_model);
     }
 
     #[test]
     fn low_latency_rank_major_follows_the_model(routing in routing()) {
-        every_rank(routing.ranks, |comm| low_latency::assert_follows_model(comm, &routing, RANK_MAJOR));
+        routing.run(RANK_MAJOR, low_latency::assert_follows_model);
     }
 
     #[test]
     fn copies_are_conserved(routing in routing()) {
-        conserved(&routing);
+        assert_copies_are_conserved(&routing);
     }
 }
