@@ -42,3 +42,52 @@ fn cause(error: Error) -> Error {
         error => error,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use nccl_ext_core::{Buffer, OwnedStream, Reduction};
+
+    use super::*;
+
+    /// A sum over all ranks; `before` comes first.
+    fn sum(comm: &Comm, before: impl FnOnce() -> Result<(), Error>) -> Result<i32, Error> {
+        let stream = OwnedStream::new(comm)?;
+        let one = Buffer::from_slice(comm, &[1_i32])?;
+        let mut total = Buffer::<i32>::zeroed(comm, 1)?;
+        before()?;
+        comm.all_reduce(&one, &mut total, Reduction::Sum, stream.stream())?;
+        Ok(total.to_vec(stream.stream())?[0])
+    }
+
+    #[test]
+    fn every_rank_gives_its_outcome_in_order() {
+        let outcomes = run(3, "f", "a case", |comm| Ok((comm.rank(), sum(&comm, || Ok(()))?)));
+        assert_eq!(outcomes.unwrap(), [(0, 3), (1, 3), (2, 3)]);
+    }
+
+    #[test]
+    fn of_all_failures_the_one_where_it_began_is_told() {
+        for culprit in 0..3 {
+            let failure = run(3, "f", "a case", |comm| {
+                let gone = || Err(Error::RankGone { reason: format!("rank {culprit} left") });
+                sum(&comm, || if comm.rank() == culprit { gone() } else { Ok(()) })
+            });
+            let message = failure.unwrap_err().to_string();
+            assert!(message.starts_with("f: a case: "), "{message}");
+            assert!(message.ends_with(&format!("rank {culprit} left")), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_panic_is_told_with_its_message() {
+        let failure = run(2, "f", "a case", |comm| {
+            sum(&comm, || {
+                assert_ne!(comm.rank(), 1, "a bug");
+                Ok(())
+            })
+        });
+        let message = failure.unwrap_err().to_string();
+        assert!(message.starts_with("a case: a rank panicked: "), "{message}");
+        assert!(message.contains("a bug"), "{message}");
+    }
+}
