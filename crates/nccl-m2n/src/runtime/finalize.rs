@@ -16,6 +16,10 @@ impl Runtime {
     /// [`Error::Busy`], with the runtime, inside a group. [`Error::Poisoned`] or
     /// [`Error::Diverged`] when an error left this rank out of step: the runtime is then given up as
     /// by a drop. Otherwise what the driver and the library report.
+    ///
+    /// [`Error::Busy`]: crate::Error::Busy
+    /// [`Error::Poisoned`]: crate::Error::Poisoned
+    /// [`Error::Diverged`]: crate::Error::Diverged
     #[doc(alias = "ncclM2nFinalize")]
     pub fn finalize(mut self) -> Result<(), Refused<Self>> {
         if let Err(error) = refuse_in_group("finalising a runtime") {
@@ -83,6 +87,9 @@ impl Drop for Runtime {
 /// # Errors
 /// [`Error::Unsupported`] when the backend has no libnccl_m2n, [`Error::Busy`] inside a group, and
 /// what the library reports.
+///
+/// [`Error::Unsupported`]: crate::Error::Unsupported
+/// [`Error::Busy`]: crate::Error::Busy
 ///
 /// # Safety
 /// No other code in the process uses the default handle meanwhile, and the work of its calls is

@@ -30,6 +30,13 @@ impl Runtime {
     /// * [`Error::DigestMismatch`] when ranks compare and mean different things.
     /// * [`Error::Busy`] inside of a [`group`](Self::group).
     /// * What the library reports; the runtime is [`Error::Poisoned`] afterwards.
+    ///
+    /// [`Error::Invalid`]: crate::Error::Invalid
+    /// [`Error::PeerFailed`]: crate::Error::PeerFailed
+    /// [`Error::Diverged`]: crate::Error::Diverged
+    /// [`Error::DigestMismatch`]: crate::Error::DigestMismatch
+    /// [`Error::Busy`]: crate::Error::Busy
+    /// [`Error::Poisoned`]: crate::Error::Poisoned
     #[doc(alias = "ncclReshard")]
     pub fn reshard(
         &self,
