@@ -15,15 +15,18 @@ enum Target {
     Item(usize),
 }
 
-/// Imports that lead through more imports than this lead nowhere.
-const DEEPEST: usize = 32;
+/// Names that are being looked up, each in a module. An import that leads back to one of them leads
+/// nowhere.
+type Open = Vec<(usize, String)>;
 
 pub(super) fn arrows(parsed: &Crate) -> Arrows {
     let mut arrows = Arrows::new();
     for (index, module) in parsed.modules.iter().enumerate() {
         let imports = module.imports.iter().filter(|import| !import.re_export);
         for path in imports.map(|import| &import.path).chain(&module.mentions) {
-            let Some(Target::Item(target)) = resolve(parsed, index, path, 0) else { continue };
+            let Some(Target::Item(target)) = resolve(parsed, index, path, &mut Open::new()) else {
+                continue;
+            };
             let (from, to) = (module.file, parsed.modules[target].file);
             if from != to {
                 arrows.entry((from, to)).or_insert_with(|| path.join("::"));
@@ -34,30 +37,27 @@ pub(super) fn arrows(parsed: &Crate) -> Arrows {
 }
 
 /// What `path` names in a module; `None` where that is no part of this crate.
-fn resolve(parsed: &Crate, module: usize, path: &[String], depth: usize) -> Option<Target> {
-    if depth > DEEPEST {
-        return None;
-    }
+fn resolve(parsed: &Crate, module: usize, path: &[String], open: &mut Open) -> Option<Target> {
     let (first, rest) = path.split_first()?;
     let mut target = match first.as_str() {
         "crate" => Target::Module(0),
         "self" => Target::Module(module),
         "super" => Target::Module(parsed.modules[module].parent?),
-        name => lookup(parsed, module, name, depth)?,
+        name => lookup(parsed, module, name, open)?,
     };
     for name in rest {
         let Target::Module(module) = target else { break };
         target = match name.as_str() {
             "super" => Target::Module(parsed.modules[module].parent?),
             // What the sources do not show is made by a macro there.
-            name => lookup(parsed, module, name, depth).unwrap_or(Target::Item(module)),
+            name => lookup(parsed, module, name, open).unwrap_or(Target::Item(module)),
         };
     }
     Some(target)
 }
 
 /// What a name means in a module: its own items and children, then what it imports.
-fn lookup(parsed: &Crate, module: usize, name: &str, depth: usize) -> Option<Target> {
+fn lookup(parsed: &Crate, module: usize, name: &str, open: &mut Open) -> Option<Target> {
     let own = parsed.modules.get(module)?;
     if let Some(&child) = own.children.get(name) {
         return Some(Target::Module(child));
@@ -65,16 +65,33 @@ fn lookup(parsed: &Crate, module: usize, name: &str, depth: usize) -> Option<Tar
     if own.items.contains(name) {
         return Some(Target::Item(module));
     }
-    let named = own.imports.iter().find(|import| import.name.as_deref() == Some(name));
-    if let Some(import) = named {
-        // `use name;` and the import of another crate under its own name lead nowhere.
-        let leads_on = import.path.len() > 1 || import.path.first().is_some_and(|p| p != name);
-        return if leads_on { resolve(parsed, module, &import.path, depth + 1) } else { None };
+    let query = (module, name.to_owned());
+    if open.contains(&query) {
+        return None;
     }
-    own.imports.iter().filter(|import| import.name.is_none()).find_map(|import| {
-        match resolve(parsed, module, &import.path, depth + 1)? {
-            Target::Module(there) if there != module => lookup(parsed, there, name, depth + 1),
+    open.push(query);
+    let found = import(parsed, module, name, open);
+    open.pop();
+    found
+}
+
+/// What a name means that a module may import.
+fn import(parsed: &Crate, module: usize, name: &str, open: &mut Open) -> Option<Target> {
+    let imports = &parsed.modules[module].imports;
+    if let Some(import) = imports.iter().find(|import| import.name.as_deref() == Some(name)) {
+        return resolve(parsed, module, &import.path, open);
+    }
+    // What another crate brings in as a whole is none of this crate's names.
+    let is_own = |word: &String| {
+        matches!(word.as_str(), "crate" | "self" | "super")
+            || parsed.modules[module].children.contains_key(word)
+            || imports.iter().any(|import| import.name.as_ref() == Some(word))
+    };
+    let all_of = imports.iter().filter(|import| import.name.is_none());
+    all_of.filter(|import| import.path.first().is_some_and(is_own)).find_map(
+        |import| match resolve(parsed, module, &import.path, open)? {
+            Target::Module(there) if there != module => lookup(parsed, there, name, open),
             _ => None,
-        }
-    })
+        },
+    )
 }

@@ -137,3 +137,13 @@ fn files_are_found_where_paths_and_folders_say() {
     ];
     assert_eq!(file_circles(&files), [["else/inner.rs", "b/mod.rs"]]);
 }
+
+#[test]
+fn imports_of_everything_do_not_lead_in_circles() {
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "use one::*; use two::*; use three::*; use super::b::*; fn f() { x::y(); }"),
+        ("b.rs", "use four::*; use five::*; use super::a::*; fn g() { z::y(); }"),
+    ];
+    assert_eq!(file_circles(&files), NONE);
+}
