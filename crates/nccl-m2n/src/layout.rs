@@ -11,8 +11,10 @@ use crate::rules::layout::{self, LayoutFacts};
 use crate::shape::{MAX_TENSOR_DIMS, Shape};
 use crate::sharding::Sharding;
 
-/// One side of a reshard without its memory: mesh, placements, the shape of a rank's tile and the
-/// element type.
+/// One side of a reshard without its memory: mesh, placements, the shape of each rank's tile and
+/// the element type.
+///
+/// `nccl_ep::Layout` is another thing: it says how the rows that a rank receives are ordered.
 ///
 /// Every rank gives both sides' layouts, also where it holds no part of them: the library computes
 /// who sends what to whom from them, and so does [`Plan`](crate::plan::Plan). All tiles of a side

@@ -2,9 +2,10 @@
 
 use std::fmt;
 
-/// What one dimension of a mesh does to the tensor.
+/// What one dimension of a mesh does to the tensor: cut it, or copy it.
 ///
-/// One dimension of a mesh shards at most: two sharded ones cannot be expressed (M2N 2.1 #24).
+/// At most one dimension of a mesh shards: two sharded ones cannot be expressed (M2N 2.1 #24).
+/// `nccl_ep::Placement` is another thing: it says which rank owns which expert.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]

@@ -2,21 +2,10 @@
 
 use std::ops::Range;
 
-use super::{Conditions, Grouping};
+use super::conditions::{Conditions, Grouping};
 use crate::layout::Layout;
-use crate::settings::CopyAlgorithm;
+use crate::settings::{CopyAlgorithm, LoadBalance};
 use crate::sharding::Sharding;
-
-/// How destination replicas are shared out among source replicas.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum LoadBalance {
-    /// In blocks of equal size.
-    Uniform,
-    /// By the domain of the destination: each domain is served by one source replica.
-    NodeAware,
-}
 
 /// The mode that a call gets when nothing sets it.
 pub(super) fn effective(

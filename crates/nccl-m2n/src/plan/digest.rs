@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use super::balance::LoadBalance;
 use super::conditions::{Conditions, Grouping};
 use crate::layout::Layout;
-use crate::settings::CopyAlgorithm;
+use crate::settings::{CopyAlgorithm, LoadBalance};
 
 /// 128 bits over everything that a plan depends on.
 ///

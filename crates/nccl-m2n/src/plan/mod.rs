@@ -36,12 +36,12 @@ mod loads;
 mod serialized;
 mod traffic;
 mod transfer;
+mod transfers_of_plan;
 pub(crate) mod transport;
 
 use nccl_ext_core::Result;
 use nccl_ext_core::rules::check;
 
-pub use balance::LoadBalance;
 pub use conditions::{Conditions, Grouping};
 pub use coverage::{Proof, prove};
 pub use difference::{Difference, first_difference};
@@ -51,6 +51,8 @@ pub use hops::{Hop, HopKind};
 pub use traffic::{Link, LowerBound, Traffic};
 pub use transfer::Transfer;
 pub use transport::{Obstacle, Transport};
+
+pub use crate::settings::LoadBalance;
 
 pub(crate) use balance::Balance;
 pub(crate) use difference::difference_of_calls;

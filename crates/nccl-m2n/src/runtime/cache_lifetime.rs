@@ -10,7 +10,7 @@ use nccl_ext_core::{Backend, Comm, Error, MemorySpace, Result};
 
 use super::call_gate::CallGate;
 
-/// Of one backend. The library calls it an epoch.
+/// How long the library's caches of one backend last; the library calls it an epoch.
 pub(crate) struct CacheLifetime {
     /// Calls of other backends than the host's pass here.
     pub(crate) gate: CallGate,

@@ -8,7 +8,6 @@ pub use buckets::Buckets;
 pub(crate) use buckets::SMALLEST_REQUEST;
 
 use crate::config::Config;
-use crate::plan::LoadBalance;
 
 /// How the library copies (M2N 3.6, 3.8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -22,6 +21,17 @@ pub enum CopyAlgorithm {
     Direct,
     /// Along rings of replicas, in chunks.
     Pipe,
+}
+
+/// How destination replicas are shared out among source replicas.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum LoadBalance {
+    /// In blocks of equal size.
+    Uniform,
+    /// By the domain of the destination: each domain is served by one source replica.
+    NodeAware,
 }
 
 /// The settings that decide results, limits and transports, as the library reads them from its

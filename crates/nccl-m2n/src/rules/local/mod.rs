@@ -1,4 +1,4 @@
-//! Rules that one rank alone can check: its memory and its stream (M2N 2.1 #28d to #32, 2.7).
+//! Rules that only one rank can check: its memory and its stream (M2N 2.1 #28d to #32, 2.7).
 
 #[cfg(test)]
 pub(super) mod walk;
