@@ -25,6 +25,7 @@ impl Group {
         shared.in_step()?;
         let mask = mask.raw_mut();
         shared.comm.check_memory("mask_status", &mask)?;
+        shared.comm.check_stream(stream)?;
         let facts = MaskBufferFacts {
             data_type: mask.data_type,
             entries: (mask.bytes / mask.data_type.size()) as u64,
@@ -92,6 +93,7 @@ impl Group {
         let shared = &self.shared;
         shared.in_step()?;
         self.check_mask(shared.comm.size(), false)?;
+        shared.comm.check_stream(stream)?;
         let _round = shared.open_round(SharedGroup::CLEAN)?;
         let _device = shared.comm.activate()?;
         let _calls = shared.comm.lock();

@@ -1,20 +1,20 @@
-//! Memory that a communicator's backend allocates.
+//! Memory that a backend allocates on a device.
 
 use core::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
 
-use crate::comm::Comm;
 use crate::data_type::Element;
+use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::memory::{DeviceBuffer, DeviceBufferMut, RawBuffer};
 use crate::rules;
 use crate::rules::buffer::{COPY, CopyFacts, SIZE, SizeFacts};
 use crate::stream::Stream;
 
-/// Memory of a communicator's backend, from `ncclMemAlloc`: device memory on GPUs, host memory on
-/// the CPU backend. With it one program runs on both.
+/// Memory of a device, from `ncclMemAlloc`: GPU memory on GPUs, host memory on the CPU backend.
+/// With it one program runs on both. It outlives any communicator: it keeps none.
 ///
 /// Dropping it waits for the device's work, so nothing enqueued can still use it.
 ///
@@ -23,7 +23,7 @@ use crate::stream::Stream;
 pub struct Buffer<T: Element> {
     ptr: NonNull<c_void>,
     len: usize,
-    comm: Comm,
+    device: Device,
     element: PhantomData<T>,
 }
 
@@ -33,28 +33,29 @@ unsafe impl<T: Element> Send for Buffer<T> {}
 unsafe impl<T: Element> Sync for Buffer<T> {}
 
 impl<T: Element> Buffer<T> {
-    /// Allocates `len` elements, all bytes zero, on the communicator's device.
+    /// Allocates `len` elements, all bytes zero, on a device, or on a communicator's: `&comm`.
     ///
     /// # Errors
     /// [`Error::Invalid`] when the size overflows, [`Error::Native`] when there is no memory.
-    pub fn zeroed(comm: &Comm, len: usize) -> Result<Self> {
+    pub fn zeroed(device: impl Into<Device>, len: usize) -> Result<Self> {
+        let device = device.into();
         let size = SizeFacts { len, element: size_of::<T>() };
         rules::check(SIZE, |broken| broken(&size))?;
         let bytes = size.bytes().unwrap_or(0); // never, after the check
-        let backend = comm.backend();
-        let _device = comm.activate()?;
+        let backend = device.backend();
+        let _current = device.activate()?;
         let mut ptr = core::ptr::null_mut();
         // SAFETY: `ptr` outlives the call. NCCL refuses nothing but a size it cannot allocate;
         // empty buffers take one byte so that their pointer is theirs alone.
         let code = unsafe { (backend.nccl().ncclMemAlloc)(&mut ptr, bytes.max(1)) };
-        // SAFETY: `comm` lives.
-        unsafe { backend.check("ncclMemAlloc", code, comm.as_raw())? };
+        // SAFETY: no communicator is given.
+        unsafe { backend.check("ncclMemAlloc", code, core::ptr::null_mut())? };
         let ptr = NonNull::new(ptr).ok_or_else(|| Error::Native {
             call: "ncclMemAlloc",
             code,
             detail: "success, but no memory".into(),
         })?;
-        let mut buffer = Self { ptr, len, comm: comm.clone(), element: PhantomData };
+        let mut buffer = Self { ptr, len, device, element: PhantomData };
         buffer.fill_bytes(0, Stream::DEFAULT)?;
         Ok(buffer)
     }
@@ -63,10 +64,16 @@ impl<T: Element> Buffer<T> {
     ///
     /// # Errors
     /// As [`zeroed`](Self::zeroed), and what the driver reports of the copy.
-    pub fn from_slice(comm: &Comm, data: &[T]) -> Result<Self> {
-        let mut buffer = Self::zeroed(comm, data.len())?;
+    pub fn from_slice(device: impl Into<Device>, data: &[T]) -> Result<Self> {
+        let mut buffer = Self::zeroed(device, data.len())?;
         buffer.write(data, Stream::DEFAULT)?;
         Ok(buffer)
+    }
+
+    /// The device that it is on.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device
     }
 
     /// Number of elements.
@@ -91,16 +98,17 @@ impl<T: Element> Buffer<T> {
     /// What the driver reports.
     pub fn fill_bytes(&mut self, value: u8, stream: Stream<'_>) -> Result<()> {
         const NAME: &str = "cuMemsetD8Async";
-        let backend = self.comm.backend();
+        stream.check_on(self.device)?;
+        let backend = self.device.backend();
         if self.is_empty() {
             return Ok(());
         }
-        let _device = self.comm.activate()?;
+        let _current = self.device.activate()?;
         let call = backend.driver_function(backend.driver().fill, NAME)?;
         let to = self.ptr.as_ptr() as u64;
         // SAFETY: the range is this buffer's, borrowed mutably.
         backend.check_driver(NAME, unsafe { call(to, value, self.bytes(), stream.as_raw()) })?;
-        stream.synchronize(&self.comm)
+        stream.synchronize(self.device)
     }
 
     /// Copies `data` to the front of the buffer, after the stream's earlier work, and waits for it.
@@ -117,18 +125,19 @@ impl<T: Element> Buffer<T> {
     /// [`Error::Invalid`] when the range does not lie inside the buffer; what the driver reports.
     pub fn write_range(&mut self, offset: usize, data: &[T], stream: Stream<'_>) -> Result<()> {
         const NAME: &str = "cuMemcpyHtoDAsync_v2";
+        stream.check_on(self.device)?;
         let to = self.range(offset, data.len())?;
-        let backend = self.comm.backend();
+        let backend = self.device.backend();
         if data.is_empty() {
             return Ok(());
         }
-        let _device = self.comm.activate()?;
+        let _current = self.device.activate()?;
         let call = backend.driver_function(backend.driver().copy_to_device, NAME)?;
         let from = data.as_ptr().cast();
         // SAFETY: both ranges hold `data.len()` elements; `data` is borrowed until the copy is done.
         let code = unsafe { call(to, from, size_of_val(data), stream.as_raw()) };
         backend.check_driver(NAME, code)?;
-        stream.synchronize(&self.comm)
+        stream.synchronize(self.device)
     }
 
     /// Copies the front of the buffer to `data`, after the stream's earlier work, and waits for it.
@@ -144,6 +153,7 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// As [`write_range`](Self::write_range).
     pub fn read_range_into(&self, offset: usize, data: &mut [T], stream: Stream<'_>) -> Result<()> {
+        stream.check_on(self.device)?;
         let from = self.range(offset, data.len())?;
         if data.is_empty() {
             return Ok(());
@@ -153,7 +163,7 @@ impl<T: Element> Buffer<T> {
             core::slice::from_raw_parts_mut(data.as_mut_ptr().cast::<u8>(), size_of_val(data))
         };
         // SAFETY: `range` made sure that the buffer holds as many bytes from there on.
-        unsafe { self.comm.copy_to_host(from as *const core::ffi::c_void, bytes, stream) }
+        unsafe { self.device.copy_to_host(from as *const core::ffi::c_void, bytes, stream) }
     }
 
     /// Copies all bytes of `source` to the front of the buffer, after the stream's earlier work,
@@ -168,18 +178,19 @@ impl<T: Element> Buffer<T> {
     {
         const NAME: &str = "cuMemcpyDtoDAsync_v2";
         let source = source.raw();
-        self.comm.check_memory("source", &source)?;
+        self.device.check_memory("source", &source)?;
+        stream.check_on(self.device)?;
         let to = self.range(0, source.bytes.div_ceil(size_of::<T>()))?;
         if source.bytes == 0 {
             return Ok(());
         }
-        let backend = self.comm.backend();
-        let _device = self.comm.activate()?;
+        let backend = self.device.backend();
+        let _current = self.device.activate()?;
         let call = backend.driver_function(backend.driver().copy_on_device, NAME)?;
         let from = source.ptr as u64;
         // SAFETY: both ranges hold the bytes, and `source` is borrowed until the copy is done.
         backend.check_driver(NAME, unsafe { call(to, from, source.bytes, stream.as_raw()) })?;
-        stream.synchronize(&self.comm)
+        stream.synchronize(self.device)
     }
 
     /// All elements, as [`read_into`](Self::read_into) gives them.
@@ -203,13 +214,7 @@ impl<T: Element> Buffer<T> {
 // SAFETY: the memory belongs to the buffer until its drop, which waits for the device's work.
 unsafe impl<T: Element> DeviceBuffer for Buffer<T> {
     fn raw(&self) -> RawBuffer {
-        RawBuffer {
-            ptr: self.ptr.as_ptr(),
-            bytes: self.bytes(),
-            data_type: T::DATA_TYPE,
-            memory: self.comm.backend().memory(),
-            backend: Some(self.comm.backend()),
-        }
+        RawBuffer::on(self.device, self.ptr.as_ptr(), self.bytes(), T::DATA_TYPE)
     }
 }
 
@@ -222,8 +227,8 @@ unsafe impl<T: Element> DeviceBufferMut for Buffer<T> {
 
 impl<T: Element> Drop for Buffer<T> {
     fn drop(&mut self) {
-        let backend = self.comm.backend();
-        let scope = self.comm.activate();
+        let backend = self.device.backend();
+        let scope = self.device.activate();
         let waited = scope.as_ref().map_err(Clone::clone).and_then(|scope| scope.synchronize());
         if let Err(error) = waited {
             // Freeing memory that a kernel may still write is worse than keeping it.
@@ -244,23 +249,24 @@ impl<T: Element> fmt::Debug for Buffer<T> {
     }
 }
 
-impl Comm {
-    /// Copies device memory to the host, after the stream's earlier work, and waits for it.
+impl Device {
+    /// Copies memory of this device to the host, after the stream's earlier work, and waits for it.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// [`Error::Invalid`] for a stream of another device; what the driver reports.
     ///
     /// # Safety
-    /// `from` points to at least as many readable bytes of the backend's memory as `to` has.
+    /// `from` points to at least as many readable bytes of the device's memory as `to` has.
     pub unsafe fn copy_to_host(
-        &self,
-        from: *const core::ffi::c_void,
+        self,
+        from: *const c_void,
         to: &mut [u8],
         stream: Stream<'_>,
     ) -> Result<()> {
         const NAME: &str = "cuMemcpyDtoHAsync_v2";
+        stream.check_on(self)?;
         let backend = self.backend();
-        let _device = self.activate()?;
+        let _current = self.activate()?;
         let call = backend.driver_function(backend.driver().copy_to_host, NAME)?;
         // SAFETY: this function's contract; `to` is borrowed until the copy is done.
         let code = unsafe { call(to.as_mut_ptr().cast(), from as u64, to.len(), stream.as_raw()) };

@@ -36,7 +36,7 @@ impl Comm {
     /// Gathers `send` of every rank into `recv`, in rank order. `recv` is `size` times as long.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for lengths, types or memory that do not fit; what
+    /// [`Error::Invalid`](crate::Error::Invalid) for lengths, types, memory or a stream that do not fit; what
     /// the backend reports.
     #[doc(alias = "ncclAllGather")]
     pub fn all_gather<S, D>(&self, send: &S, recv: &mut D, stream: Stream<'_>) -> Result<()>
@@ -45,7 +45,7 @@ impl Comm {
         D: DeviceBufferMut + ?Sized,
     {
         let (send, recv) = (send.raw(), recv.raw_mut());
-        self.check_pair(&send, &recv, self.size())?;
+        self.check_pair(&send, &recv, self.size(), stream)?;
         let count = send.bytes / send.data_type.size();
         let data_type = send.data_type.as_raw();
         let _device = self.activate()?;
@@ -79,7 +79,7 @@ impl Comm {
         D: DeviceBufferMut + ?Sized,
     {
         let (send, recv) = (send.raw(), recv.raw_mut());
-        self.check_pair(&send, &recv, 1)?;
+        self.check_pair(&send, &recv, 1, stream)?;
         let count = send.bytes / send.data_type.size();
         let data_type = send.data_type.as_raw();
         let _device = self.activate()?;
@@ -113,7 +113,8 @@ impl Comm {
         B: DeviceBufferMut + ?Sized,
     {
         let buffer = buffer.raw_mut();
-        self.tell_if_local(self.check_memory("buffer", &buffer))?;
+        let checked = self.check_memory("buffer", &buffer);
+        self.tell_if_local(checked.and_then(|()| self.check_stream(stream)))?;
         let facts = comm::RootFacts { root, ranks: self.size() };
         rules::check(comm::ROOT, |broken| broken(&facts))?;
         let root = root as i32; // less than the ranks, which NCCL counts in an `int`
@@ -150,8 +151,15 @@ impl Comm {
         checked
     }
 
-    fn check_pair(&self, send: &RawBuffer, recv: &RawBuffer, factor: usize) -> Result<()> {
-        self.tell_if_local(self.fits(send, recv, factor))
+    fn check_pair(
+        &self,
+        send: &RawBuffer,
+        recv: &RawBuffer,
+        factor: usize,
+        stream: Stream<'_>,
+    ) -> Result<()> {
+        let checked = self.fits(send, recv, factor);
+        self.tell_if_local(checked.and_then(|()| self.check_stream(stream)))
     }
 
     fn fits(&self, send: &RawBuffer, recv: &RawBuffer, factor: usize) -> Result<()> {

@@ -1,8 +1,101 @@
-//! The current device, around calls that depend on it.
+//! Devices, and the current one around calls that depend on it.
+
+use std::fmt;
 
 use crate::backend::{Backend, MemorySpace};
 use crate::driver::{self, ATTRIBUTE_MULTIPROCESSOR_COUNT, CuContext, DriverApi};
 use crate::error::Result;
+
+/// One device of a backend: where memory, streams, events and communicators are.
+///
+/// What is given to a call must be on the call's device; everything that has a device can tell it.
+/// A communicator's is [`Comm::device`](crate::Comm::device), and `&comm` stands for it wherever a
+/// device is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+#[doc(alias = "CUdevice")]
+pub struct Device {
+    backend: Backend,
+    ordinal: i32,
+}
+
+impl Device {
+    /// The device of that ordinal, as the driver counts them from 0. Whether it exists shows when
+    /// it is used.
+    #[must_use]
+    pub const fn new(backend: Backend, ordinal: i32) -> Self {
+        Self { backend, ordinal }
+    }
+
+    /// The backend whose device it is.
+    #[must_use]
+    pub const fn backend(self) -> Backend {
+        self.backend
+    }
+
+    /// Its number, from 0.
+    #[must_use]
+    pub const fn ordinal(self) -> i32 {
+        self.ordinal
+    }
+
+    /// Makes it current on this thread, until the scope drops. Every call of these crates does it
+    /// for itself: threads of a pool have no device current, and kernels go to the current one.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver) for a device that does not exist, or when its
+    /// context cannot be made current; [`Error::Unsupported`](crate::Error::Unsupported) without
+    /// the driver functions.
+    #[doc(alias = "cuCtxSetCurrent")]
+    pub fn activate(self) -> Result<DeviceScope> {
+        let backend = self.backend;
+        if backend.memory() == MemorySpace::Host {
+            return Ok(DeviceScope { backend, previous: None });
+        }
+        let context = primary_context(self)?;
+        let table = backend.driver();
+        let get = backend.driver_function(table.context_get, "cuCtxGetCurrent")?;
+        let mut previous = core::ptr::null_mut();
+        // SAFETY: `previous` outlives the call.
+        backend.check_driver("cuCtxGetCurrent", unsafe { get(&mut previous) })?;
+        if previous == context {
+            return Ok(DeviceScope { backend, previous: None });
+        }
+        let set = backend.driver_function(table.context_set, "cuCtxSetCurrent")?;
+        // SAFETY: a primary context that was retained and is never released stays valid.
+        backend.check_driver("cuCtxSetCurrent", unsafe { set(context) })?;
+        Ok(DeviceScope { backend, previous: Some(previous) })
+    }
+
+    /// Number of streaming multiprocessors.
+    ///
+    /// # Errors
+    /// [`Error::Driver`](crate::Error::Driver) for a device that does not exist;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) without the driver function.
+    #[doc(alias = "cuDeviceGetAttribute")]
+    pub fn sm_count(self) -> Result<u32> {
+        const NAME: &str = "cuDeviceGetAttribute";
+        let Self { backend, ordinal } = self;
+        let table = initialised_driver(backend)?;
+        let call = backend.driver_function(table.device_attribute, NAME)?;
+        let mut count = 0;
+        // SAFETY: `count` outlives the call; a wrong ordinal is an error code.
+        let code = unsafe { call(&mut count, ATTRIBUTE_MULTIPROCESSOR_COUNT, ordinal) };
+        backend.check_driver(NAME, code)?;
+        Ok(count.max(0).unsigned_abs())
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "device {} of backend {}", self.ordinal, self.backend.name())
+    }
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Device({self})")
+    }
+}
 
 /// Makes a device current on this thread, and the caller's context again when dropped.
 ///
@@ -16,61 +109,7 @@ pub struct DeviceScope {
     previous: Option<CuContext>,
 }
 
-/// A device's primary context, kept for the process.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Context(CuContext);
-
-// SAFETY: a CUDA context may be made current on any thread.
-unsafe impl Send for Context {}
-// SAFETY: as above.
-unsafe impl Sync for Context {}
-
-impl Context {
-    /// Retains the device's primary context. It is never released: the runtime keeps it for the
-    /// process anyway, and releasing it under a running kernel would be an error.
-    pub(crate) fn primary(backend: Backend, device: i32) -> Result<Self> {
-        const NAME: &str = "cuDevicePrimaryCtxRetain";
-        let table = initialised(backend)?;
-        let retain = backend.driver_function(table.primary_context_retain, NAME)?;
-        let mut context = core::ptr::null_mut();
-        // SAFETY: `context` outlives the call; a wrong ordinal is an error code.
-        backend.check_driver(NAME, unsafe { retain(&mut context, device) })?;
-        Ok(Self(context))
-    }
-}
-
 impl DeviceScope {
-    /// Makes the device of that ordinal current.
-    ///
-    /// # Errors
-    /// What the driver reports.
-    pub fn enter(backend: Backend, device: i32) -> Result<Self> {
-        if backend.memory() == MemorySpace::Host {
-            return Ok(Self { backend, previous: None });
-        }
-        Self::make_current(backend, Context::primary(backend, device)?)
-    }
-
-    pub(crate) fn make_current(backend: Backend, Context(context): Context) -> Result<Self> {
-        let table = backend.driver();
-        let get = backend.driver_function(table.context_get, "cuCtxGetCurrent")?;
-        let mut previous = core::ptr::null_mut();
-        // SAFETY: `previous` outlives the call.
-        backend.check_driver("cuCtxGetCurrent", unsafe { get(&mut previous) })?;
-        if previous == context {
-            return Ok(Self { backend, previous: None });
-        }
-        let set = backend.driver_function(table.context_set, "cuCtxSetCurrent")?;
-        // SAFETY: a primary context that was retained and is never released stays valid.
-        backend.check_driver("cuCtxSetCurrent", unsafe { set(context) })?;
-        Ok(Self { backend, previous: Some(previous) })
-    }
-
-    /// Nothing to make current.
-    pub(crate) fn host(backend: Backend) -> Self {
-        Self { backend, previous: None }
-    }
-
     /// Waits for all work of the device.
     ///
     /// # Errors
@@ -99,13 +138,29 @@ impl Drop for DeviceScope {
 }
 
 /// The driver's table, which answers nothing before this.
-fn initialised(backend: Backend) -> Result<&'static DriverApi> {
+fn initialised_driver(backend: Backend) -> Result<&'static DriverApi> {
     let table = backend.driver();
     if let Some(init) = table.init {
         // SAFETY: 0 is the only flag there is; calling it again does nothing.
         backend.check_driver("cuInit", unsafe { init(0) })?;
     }
     Ok(table)
+}
+
+/// A device's primary context. It is never released: the runtime keeps it for the process anyway,
+/// and releasing it under a running kernel would be an error.
+fn primary_context(Device { backend, ordinal }: Device) -> Result<CuContext> {
+    const NAME: &str = "cuDevicePrimaryCtxRetain";
+    if let Some(context) = backend.contexts().get(ordinal) {
+        return Ok(context);
+    }
+    let table = initialised_driver(backend)?;
+    let retain = backend.driver_function(table.primary_context_retain, NAME)?;
+    let mut context = core::ptr::null_mut();
+    // SAFETY: `context` outlives the call; a wrong ordinal is an error code.
+    backend.check_driver(NAME, unsafe { retain(&mut context, ordinal) })?;
+    backend.contexts().remember(ordinal, context);
+    Ok(context)
 }
 
 /// Number of devices that this process sees.
@@ -115,24 +170,9 @@ fn initialised(backend: Backend) -> Result<&'static DriverApi> {
 #[doc(alias = "cuDeviceGetCount")]
 pub fn count(backend: Backend) -> Result<usize> {
     const NAME: &str = "cuDeviceGetCount";
-    let call = backend.driver_function(initialised(backend)?.device_count, NAME)?;
+    let call = backend.driver_function(initialised_driver(backend)?.device_count, NAME)?;
     let mut count = 0;
     // SAFETY: `count` outlives the call.
     backend.check_driver(NAME, unsafe { call(&mut count) })?;
     Ok(count.max(0).unsigned_abs() as usize)
-}
-
-/// Number of streaming multiprocessors of a device.
-///
-/// # Errors
-/// What the driver reports.
-#[doc(alias = "cuDeviceGetAttribute")]
-pub fn sm_count(backend: Backend, device: i32) -> Result<u32> {
-    const NAME: &str = "cuDeviceGetAttribute";
-    let call = backend.driver_function(initialised(backend)?.device_attribute, NAME)?;
-    let mut count = 0;
-    // SAFETY: `count` outlives the call; a wrong ordinal is an error code.
-    let code = unsafe { call(&mut count, ATTRIBUTE_MULTIPROCESSOR_COUNT, device) };
-    backend.check_driver(NAME, code)?;
-    Ok(count.max(0).unsigned_abs())
 }

@@ -4,11 +4,11 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::backend::MemorySpace;
-use crate::comm::Comm;
+use crate::device::Device;
 use crate::driver::{self, CuEvent};
 use crate::error::Result;
 use crate::rules;
-use crate::rules::event::{ELAPSED, ElapsedFacts};
+use crate::rules::event::{ELAPSED, ElapsedFacts, PLACE, PairFacts};
 use crate::stream::Stream;
 
 /// A point in a stream's work, for timing.
@@ -18,7 +18,7 @@ use crate::stream::Stream;
 #[doc(alias = "CUevent")]
 pub struct Event {
     point: Point,
-    comm: Comm,
+    device: Device,
 }
 
 enum Point {
@@ -32,33 +32,35 @@ unsafe impl Send for Event {}
 unsafe impl Sync for Event {}
 
 impl Event {
-    /// Makes an event that is not recorded yet.
+    /// Makes an event on a device, or on a communicator's: `&comm`. It is not recorded yet.
     ///
     /// # Errors
     /// What the driver reports, [`Error::Unsupported`](crate::Error::Unsupported) without the
     /// driver function.
     #[doc(alias = "cuEventCreate")]
-    pub fn new(comm: &Comm) -> Result<Self> {
+    pub fn new(device: impl Into<Device>) -> Result<Self> {
+        let device = device.into();
         const NAME: &str = "cuEventCreate";
-        let backend = comm.backend();
+        let backend = device.backend();
         if backend.memory() == MemorySpace::Host {
-            return Ok(Self { point: Point::Host(None), comm: comm.clone() });
+            return Ok(Self { point: Point::Host(None), device });
         }
-        let _device = comm.activate()?;
+        let _current = device.activate()?;
         let call = backend.driver_function(backend.driver().event_create, NAME)?;
         let mut raw = core::ptr::null_mut();
         // SAFETY: `raw` outlives the call; 0 asks for an event that keeps time.
         backend.check_driver(NAME, unsafe { call(&mut raw, 0) })?;
-        Ok(Self { point: Point::Device(raw), comm: comm.clone() })
+        Ok(Self { point: Point::Device(raw), device })
     }
 
     /// Marks the end of what is enqueued on the stream so far.
     ///
     /// # Errors
-    /// As [`new`](Self::new).
+    /// [`Error::Invalid`](crate::Error::Invalid) for a stream of another device; otherwise as [`new`](Self::new).
     #[doc(alias = "cuEventRecord")]
     pub fn record(&mut self, stream: Stream<'_>) -> Result<()> {
         const NAME: &str = "cuEventRecord";
+        stream.check_on(self.device)?;
         let raw = match &mut self.point {
             Point::Host(time) => {
                 *time = Some(Instant::now());
@@ -66,8 +68,8 @@ impl Event {
             }
             Point::Device(raw) => *raw,
         };
-        let backend = self.comm.backend();
-        let _device = self.comm.activate()?;
+        let backend = self.device.backend();
+        let _current = self.device.activate()?;
         let call = backend.driver_function(backend.driver().event_record, NAME)?;
         // SAFETY: the event was made here, the stream lives by the contract of its maker.
         backend.check_driver(NAME, unsafe { call(raw, stream.as_raw()) })
@@ -81,8 +83,8 @@ impl Event {
     pub fn synchronize(&self) -> Result<()> {
         const NAME: &str = "cuEventSynchronize";
         let Point::Device(raw) = self.point else { return Ok(()) };
-        let backend = self.comm.backend();
-        let _device = self.comm.activate()?;
+        let backend = self.device.backend();
+        let _current = self.device.activate()?;
         let call = backend.driver_function(backend.driver().event_synchronize, NAME)?;
         // SAFETY: the event was made here.
         backend.check_driver(NAME, unsafe { call(raw) })
@@ -91,19 +93,21 @@ impl Event {
     /// Waits for this event, then gives the time from `start` to it, to about half a microsecond.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) when the two are of different backends or, on a
+    /// [`Error::Invalid`](crate::Error::Invalid) when the two are of different devices or, on a
     /// host backend, one was never recorded; otherwise what the driver reports.
     #[doc(alias = "cuEventElapsedTime")]
     pub fn elapsed_since(&self, start: &Self) -> Result<Duration> {
         const NAME: &str = "cuEventElapsedTime";
+        let places = PairFacts { start: start.device, end: self.device };
+        rules::check(PLACE, |broken| broken(&places))?;
         match (&self.point, &start.point) {
             (Point::Host(Some(end)), Point::Host(Some(start))) => {
                 Ok(end.saturating_duration_since(*start))
             }
             (Point::Device(end), Point::Device(begin)) => {
                 self.synchronize()?;
-                let backend = self.comm.backend();
-                let _device = self.comm.activate()?;
+                let backend = self.device.backend();
+                let _current = self.device.activate()?;
                 let call = backend.driver_function(backend.driver().event_elapsed, NAME)?;
                 let mut milliseconds = 0.0_f32;
                 // SAFETY: both events were made here, `milliseconds` outlives the call.
@@ -114,7 +118,7 @@ impl Event {
             (end, _) => {
                 let wrong = Some(match end {
                     Point::Host(None) => "an end that was never recorded",
-                    _ => "a start that was never recorded, or is another backend's",
+                    _ => "a start that was never recorded",
                 });
                 let facts = ElapsedFacts { wrong };
                 rules::check(ELAPSED, |broken| broken(&facts)).map(|()| Duration::ZERO)
@@ -127,11 +131,11 @@ impl Drop for Event {
     #[doc(alias = "cuEventDestroy_v2")]
     fn drop(&mut self) {
         let Point::Device(raw) = self.point else { return };
-        let Some(call) = self.comm.backend().driver().event_destroy else { return };
-        let device = self.comm.activate();
+        let Some(call) = self.device.backend().driver().event_destroy else { return };
+        let current = self.device.activate();
         // SAFETY: the event was made here and is given up once.
         let code = unsafe { call(raw) };
-        if device.is_err() || code != driver::CuResult::SUCCESS {
+        if current.is_err() || code != driver::CuResult::SUCCESS {
             tracing::error!(code = code.0, "a CUDA event was leaked");
         }
     }
@@ -139,6 +143,6 @@ impl Drop for Event {
 
 impl fmt::Debug for Event {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Event({:?})", self.comm)
+        write!(f, "Event({})", self.device)
     }
 }

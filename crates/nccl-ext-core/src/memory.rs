@@ -4,9 +4,11 @@ use core::ffi::c_void;
 
 use crate::backend::{Backend, MemorySpace};
 use crate::data_type::{DataType, Element};
+use crate::device::Device;
 
-/// A buffer as the layers below see it.
+/// A buffer as the layers below see it: where it is and how long.
 #[derive(Debug, Clone, Copy)]
+#[non_exhaustive]
 pub struct RawBuffer {
     /// First byte. May dangle when `bytes` is 0.
     pub ptr: *mut c_void,
@@ -14,15 +16,43 @@ pub struct RawBuffer {
     pub bytes: usize,
     /// Element type.
     pub data_type: DataType,
-    /// Where the memory is; compared with the backend's on every call.
+    /// Which memory it is; compared with the backend's on every call.
     pub memory: MemorySpace,
     /// The backend that allocated it, where that is known: a buffer of another backend is refused.
     pub backend: Option<Backend>,
+    /// The ordinal of its device, where that is known: a buffer of another device is refused.
+    pub ordinal: Option<i32>,
 }
 
 impl RawBuffer {
-    /// Memory that something else manages: exactly as long as a tensor of these extents, since
-    /// whoever gives the pointer vouches for that. A length that overflows is 0.
+    /// Ordinary host memory, such as a slice.
+    #[must_use]
+    pub const fn host(ptr: *mut c_void, bytes: usize, data_type: DataType) -> Self {
+        Self::foreign(ptr, bytes, data_type, MemorySpace::Host, None)
+    }
+
+    /// Memory that a device's backend allocated on it.
+    #[must_use]
+    pub fn on(device: Device, ptr: *mut c_void, bytes: usize, data_type: DataType) -> Self {
+        let (backend, ordinal) = (Some(device.backend()), Some(device.ordinal()));
+        Self { ptr, bytes, data_type, memory: device.backend().memory(), backend, ordinal }
+    }
+
+    /// Memory that something else allocated, on the device of that ordinal; `None` when nobody
+    /// knows which one, so that it passes on every device.
+    #[must_use]
+    pub const fn foreign(
+        ptr: *mut c_void,
+        bytes: usize,
+        data_type: DataType,
+        memory: MemorySpace,
+        ordinal: Option<i32>,
+    ) -> Self {
+        Self { ptr, bytes, data_type, memory, backend: None, ordinal }
+    }
+
+    /// As [`foreign`](Self::foreign), exactly as long as a tensor of these extents, since whoever
+    /// gives the pointer vouches for that. A length that overflows is 0.
     #[must_use]
     pub fn unowned(
         ptr: *mut c_void,
@@ -31,8 +61,7 @@ impl RawBuffer {
         memory: MemorySpace,
     ) -> Self {
         let bytes = extents.iter().try_fold(data_type.size(), |n, extent| n.checked_mul(*extent));
-        let bytes = bytes.unwrap_or(0);
-        Self { ptr, bytes, data_type, memory, backend: None }
+        Self::foreign(ptr, bytes.unwrap_or(0), data_type, memory, None)
     }
 }
 
@@ -60,24 +89,18 @@ pub unsafe trait DeviceBufferMut: DeviceBuffer {
     fn raw_mut(&mut self) -> RawBuffer;
 }
 
-/// A host slice. Only backends whose memory is the host's take it, and those finish every call
-/// before it returns.
-fn host(ptr: *mut c_void, bytes: usize, data_type: DataType) -> RawBuffer {
-    RawBuffer { ptr, bytes, data_type, memory: MemorySpace::Host, backend: None }
-}
-
 // SAFETY: a slice is `size_of_val` readable bytes that cannot move while it is borrowed; host
 // backends have no work pending after a call, and other backends refuse host memory.
 unsafe impl<T: Element> DeviceBuffer for [T] {
     fn raw(&self) -> RawBuffer {
-        host(self.as_ptr().cast_mut().cast(), size_of_val(self), T::DATA_TYPE)
+        RawBuffer::host(self.as_ptr().cast_mut().cast(), size_of_val(self), T::DATA_TYPE)
     }
 }
 
 // SAFETY: as above; the pointer comes from a mutable borrow, and `Element` types take any bytes.
 unsafe impl<T: Element> DeviceBufferMut for [T] {
     fn raw_mut(&mut self) -> RawBuffer {
-        host(self.as_mut_ptr().cast(), size_of_val(self), T::DATA_TYPE)
+        RawBuffer::host(self.as_mut_ptr().cast(), size_of_val(self), T::DATA_TYPE)
     }
 }
 

@@ -14,11 +14,16 @@ pub struct CpuConfig {
     /// [`Error::Timeout`](nccl_ext_core::Error::Timeout), which fails the world for all of them.
     /// Default: 300 s.
     pub timeout: Duration,
+    /// Devices of the world: rank `r` is on device `r % devices`. Default: 1, which 0 means, too.
+    ///
+    /// They are host memory all the same. What tells them apart is that a buffer, stream or event
+    /// of one is refused by a rank on another, as on a machine with several GPUs.
+    pub devices: u32,
 }
 
 impl Default for CpuConfig {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(300) }
+        Self { timeout: Duration::from_secs(300), devices: 1 }
     }
 }
 
@@ -33,6 +38,13 @@ impl CpuConfig {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Sets [`devices`](Self::devices).
+    #[must_use]
+    pub fn devices(mut self, devices: u32) -> Self {
+        self.devices = devices;
         self
     }
 }
@@ -57,6 +69,7 @@ pub(crate) fn encode(config: &CpuConfig) -> [u8; ID_BYTES] {
     bytes[16..24].copy_from_slice(&serial.to_le_bytes());
     bytes[24..32].copy_from_slice(&config.timeout.as_secs().to_le_bytes());
     bytes[32..36].copy_from_slice(&config.timeout.subsec_nanos().to_le_bytes());
+    bytes[36..40].copy_from_slice(&config.devices.to_le_bytes());
     bytes
 }
 
@@ -65,10 +78,13 @@ pub(crate) fn decode(bytes: &[u8; ID_BYTES]) -> Option<CpuConfig> {
     let (mark, rest) = bytes.split_first_chunk::<16>()?;
     let (_serial, rest) = rest.split_first_chunk::<8>()?;
     let (secs, rest) = rest.split_first_chunk::<8>()?;
-    let (nanos, _) = rest.split_first_chunk::<4>()?;
-    let nanos = u32::from_le_bytes(*nanos);
-    (mark == MARK && nanos < 1_000_000_000)
-        .then(|| CpuConfig { timeout: Duration::new(u64::from_le_bytes(*secs), nanos) })
+    let (nanos, rest) = rest.split_first_chunk::<4>()?;
+    let (devices, _) = rest.split_first_chunk::<4>()?;
+    let (secs, nanos) = (u64::from_le_bytes(*secs), u32::from_le_bytes(*nanos));
+    (mark == MARK && nanos < 1_000_000_000).then(|| CpuConfig {
+        timeout: Duration::new(secs, nanos),
+        devices: u32::from_le_bytes(*devices),
+    })
 }
 
 pub(crate) fn to_raw(bytes: [u8; ID_BYTES]) -> ncclUniqueId {
@@ -85,7 +101,7 @@ mod tests {
 
     #[test]
     fn settings_survive_the_id_and_every_id_is_new() {
-        let config = CpuConfig::new().timeout(Duration::new(7, 250_000_001));
+        let config = CpuConfig::new().timeout(Duration::new(7, 250_000_001)).devices(3);
         let [a, b] = [(); 2].map(|()| encode(&config));
         assert_ne!(a, b);
         assert_eq!(decode(&a), Some(config));

@@ -1,6 +1,7 @@
-//! The driver's table: one device whose memory is the host's.
+//! The driver's table: devices whose memory is the host's.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicI32, Ordering};
 
 use nccl_ext_core::driver::{
     ATTRIBUTE_MULTIPROCESSOR_COUNT, CuContext, CuDevice, CuDevicePtr, CuResult, DriverApi,
@@ -11,6 +12,14 @@ use nccl_ext_core::raw::cudaStream_t;
 /// Multiprocessors of the device that this backend stands for; the limits of low latency (EP 3.2)
 /// follow from it.
 pub(crate) const SM_COUNT: u32 = 132;
+
+/// As many as the world with the most of them has so far.
+static DEVICES: AtomicI32 = AtomicI32::new(1);
+
+/// A rank of a world is on the device of this ordinal.
+pub(crate) fn note_device(ordinal: i32) {
+    DEVICES.fetch_max(ordinal.saturating_add(1), Ordering::Relaxed);
+}
 
 /// A driver that knows every call of the newest CUDA 13.
 const VERSION: c_int = 13_030;
@@ -60,7 +69,7 @@ unsafe extern "C" fn version(version: *mut c_int) -> CuResult {
 
 unsafe extern "C" fn device_count(count: *mut c_int) -> CuResult {
     // SAFETY: the C contract of cuDeviceGetCount.
-    unsafe { store(count, 1) }
+    unsafe { store(count, DEVICES.load(Ordering::Relaxed)) }
 }
 
 unsafe extern "C" fn device_attribute(
@@ -68,7 +77,8 @@ unsafe extern "C" fn device_attribute(
     attribute: c_int,
     device: CuDevice,
 ) -> CuResult {
-    if device != 0 || attribute != ATTRIBUTE_MULTIPROCESSOR_COUNT {
+    let known = (0..DEVICES.load(Ordering::Relaxed)).contains(&device);
+    if !known || attribute != ATTRIBUTE_MULTIPROCESSOR_COUNT {
         return CuResult::INVALID_VALUE;
     }
     // SAFETY: the C contract of cuDeviceGetAttribute.

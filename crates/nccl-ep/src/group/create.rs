@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use nccl_ep_sys::{EpApi, LIBRARY};
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::device::sm_count;
 use nccl_ext_core::{Comm, OutOfStep, Result};
 
 use super::{Group, SharedGroup};
@@ -58,7 +57,7 @@ impl Group {
     ) -> Result<Self> {
         let backend = comm.backend();
         let api = backend.extension::<EpApi>()?;
-        let device_sms = sm_count(backend, comm.device())?.into();
+        let device_sms = comm.device().sm_count()?.into();
         let ranks = comm.size() as u64;
         let lsa = load_store_ranks(comm);
         let facts = GroupFacts { config, ranks, lsa, device_sms, environment };

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use nccl_ep_sys::{EpApi, ncclEpGroup_t};
 use nccl_ext_core::guard::Foreign;
 use nccl_ext_core::raw::ncclResult_t;
-use nccl_ext_core::{Comm, Error, OutOfStep, Result, Scope};
+use nccl_ext_core::{Comm, Error, OutOfStep, Result, Scope, Stream};
 
 pub(crate) use self::round::Round;
 use crate::allocator::PinnedAllocator;
@@ -91,8 +91,13 @@ impl SharedGroup {
         result
     }
 
-    /// Checks the tensors of a call, and that their memory is the backend's.
-    pub(crate) fn check_tensors(&self, facts: &TensorFacts<'_, '_>) -> Result<()> {
+    /// Checks the tensors of a call, and that they and the stream are on the group's device.
+    pub(crate) fn check_tensors(
+        &self,
+        facts: &TensorFacts<'_, '_>,
+        stream: Stream<'_>,
+    ) -> Result<()> {
+        self.comm.check_stream(stream)?;
         tensors::check(facts, |argument, view| {
             self.comm.check_memory(argument, &view.buffer)?;
             if self.validation == Validation::Data && !view.shape.contains(&0) {

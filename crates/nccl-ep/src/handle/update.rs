@@ -37,7 +37,7 @@ impl Handle {
         layout_info: Option<&mut LayoutInfo<'_>>,
         stream: Stream<'_>,
     ) -> Result<usize> {
-        let tokens = self.check_update(topk_idx, layout_info.as_deref())?;
+        let tokens = self.check_update(topk_idx, layout_info.as_deref(), stream)?;
         self.check_ids(topk_idx, stream)?;
         self.state = None; // until the library has prepared the new one
         let mut descriptor = Descriptor::empty();
@@ -73,6 +73,7 @@ impl Handle {
         &self,
         topk_idx: &View,
         info: Option<&LayoutInfo<'_>>,
+        stream: Stream<'_>,
     ) -> Result<usize> {
         let geometry = &self.group.geometry;
         let counter = |slot| info.and_then(|info| info.view(slot));
@@ -84,7 +85,7 @@ impl Handle {
             sizes: &sizes,
             tensor: &|slot| if slot == Slot::TopkIdx { Some(topk_idx) } else { counter(slot) },
         };
-        self.group.check_tensors(&facts)?;
+        self.group.check_tensors(&facts, stream)?;
         // Flat counters are written by a kernel of their own (EP 3.5.2).
         let expert_major = self.mode == Mode::HighThroughputExpertMajor;
         let counters = [
@@ -111,7 +112,7 @@ impl Handle {
         } else {
             let copy = self.ids.get_mut(..bytes).unwrap_or_default();
             // SAFETY: the tensor holds the bytes, and its buffer is borrowed.
-            unsafe { group.comm.copy_to_host(topk_idx.buffer.ptr, copy, stream)? };
+            unsafe { group.comm.device().copy_to_host(topk_idx.buffer.ptr, copy, stream)? };
             copy
         };
         let facts = DataFacts {

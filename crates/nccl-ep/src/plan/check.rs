@@ -1,7 +1,7 @@
 //! The rules that a configuration must keep, in the order in which the calls would check them.
 
 use nccl_ext_core::rules::Violation;
-use nccl_ext_core::{Error, MemorySpace, RawBuffer, Result};
+use nccl_ext_core::{Error, RawBuffer, Result};
 
 use super::setup::Setup;
 use crate::enums::{Algorithm, DispatchQuantizationRecipe as Recipe, Layout, PassDir};
@@ -124,13 +124,7 @@ fn rows(setup: &Setup, checked: &Checked) -> Result<()> {
     }
     let extents = [geometry.max_tokens as usize, setup.hidden as usize];
     let tokens = &View {
-        buffer: RawBuffer {
-            ptr: core::ptr::null_mut(),
-            bytes: 0,
-            data_type,
-            memory: MemorySpace::Host,
-            backend: None,
-        },
+        buffer: RawBuffer::host(core::ptr::null_mut(), 0, data_type),
         shape: Shape::new(&extents).unwrap_or_default(),
     };
     let facts = DispatchFacts {

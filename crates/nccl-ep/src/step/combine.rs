@@ -26,7 +26,7 @@ pub(super) struct CombineCall<'c> {
 }
 
 impl CombineCall<'_> {
-    pub(super) fn check(&self) -> Result<()> {
+    pub(super) fn check(&self, stream: Stream<'_>) -> Result<()> {
         let Self { handle, inputs, outputs, config, .. } = *self;
         let geometry = &handle.group.geometry;
         let tokens = inputs.tokens.view();
@@ -38,7 +38,7 @@ impl CombineCall<'_> {
             step_rows: self.step_rows,
             ..Sizes::new(geometry, handle.topk)
         };
-        handle.group.check_tensors(&TensorFacts {
+        let facts = TensorFacts {
             call: Call::Combine(config.pass_direction),
             mode: handle.mode,
             recipe: DispatchQuantizationRecipe::None,
@@ -51,7 +51,8 @@ impl CombineCall<'_> {
                 Slot::OutWeights => view_mut(&outputs.topk_weights),
                 _ => None,
             },
-        })?;
+        };
+        handle.group.check_tensors(&facts, stream)?;
         let (mode, pass) = (handle.mode, config.pass_direction);
         let facts = CombineFacts { geometry, mode, pass, tokens, in_weights };
         rules::check(RULES, |broken| broken(&facts))

@@ -52,7 +52,7 @@ impl Group {
         let topk = u32::try_from(width).unwrap_or(u32::MAX);
         let (mode, topk) = self.mode_and_topk(layout, config, TopK::N(topk))?;
         let mut handle = self.handle_of(core::ptr::null_mut(), mode, config, topk, None);
-        let tokens = handle.check_update(topk_idx.view(), layout_info.as_deref())?;
+        let tokens = handle.check_update(topk_idx.view(), layout_info.as_deref(), stream)?;
         handle.check_ids(topk_idx.view(), stream)?;
         let facts = StreamFacts { capturing: stream.is_capturing(&shared.comm)? };
         rules::check(CREATE_HANDLE, |broken| broken(&facts))?;

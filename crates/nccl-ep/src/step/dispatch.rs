@@ -47,7 +47,7 @@ impl DispatchCall<'_> {
             step_rows: out_rows,
             ..Sizes::new(geometry, handle.topk)
         };
-        handle.group.check_tensors(&TensorFacts {
+        let facts = TensorFacts {
             call: Call::Dispatch(config.pass_direction),
             mode: handle.mode,
             recipe,
@@ -62,7 +62,8 @@ impl DispatchCall<'_> {
                 Slot::OutScales => scales[1],
                 _ => info.and_then(|info| info.view(slot)),
             },
-        })?;
+        };
+        handle.group.check_tensors(&facts, stream)?;
         let facts = DispatchFacts {
             geometry,
             mode: handle.mode,

@@ -204,7 +204,7 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
         rules::check(ORDER, |broken| broken(&facts))?;
         let step_rows = self.dispatched.unwrap_or(group.geometry.max_recv);
         let call = CombineCall { handle, tokens: self.tokens, step_rows, inputs, outputs, config };
-        group.collective(call.check())?;
+        group.collective(call.check(stream))?;
         let output = group.collective(call.run(stream, stage))?;
         self.round = None;
         Ok(output)

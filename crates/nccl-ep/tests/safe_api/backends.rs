@@ -15,8 +15,8 @@ fn two_backends_in_one_process_do_not_mix() {
         let ids = Buffer::from_slice(&foreign, &[0_i64; 8])?;
         let error = handle.update(Tensor::new(&ids, &[4, 2])?, None, STREAM).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("expected host memory of backend cpu"), "{text}");
-        assert!(text.contains("found host memory of backend stub"), "{text}");
+        assert!(text.contains("expected host memory of device 0 of backend cpu"), "{text}");
+        assert!(text.contains("found host memory of device 0 of backend stub"), "{text}");
         drop(handle);
         drop(group);
         Ok(())
@@ -25,7 +25,10 @@ fn two_backends_in_one_process_do_not_mix() {
     let (device, mut handle) = handle(&elsewhere, &high_throughput(), Layout::Flat).unwrap();
     let error = handle.update(Tensor::new(&[0_i64; 8], &[4, 2]).unwrap(), None, STREAM);
     let text = error.unwrap_err().to_string();
-    assert!(text.contains("expected device memory of backend stub, found host memory"), "{text}");
+    assert!(
+        text.contains("expected device memory of device 0 of backend stub, found host memory"),
+        "{text}"
+    );
     drop((device, handle));
     // Both work side by side.
     let group = Group::create(&foreign, &high_throughput()).unwrap();

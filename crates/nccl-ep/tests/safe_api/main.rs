@@ -6,6 +6,7 @@ mod allocator;
 mod auto_traits;
 mod backends;
 mod destruction;
+mod devices;
 mod disagreement;
 mod forwarded_scales;
 mod handle_memory;

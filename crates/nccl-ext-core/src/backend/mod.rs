@@ -1,6 +1,7 @@
 //! A backend: the function tables that everything above calls through.
 
 mod builder;
+mod contexts;
 mod driver_calls;
 mod library;
 mod text;
@@ -64,6 +65,7 @@ struct Inner {
     libraries: Vec<LibraryInfo>,
     hooks: Option<Hooks>,
     jit: Option<JitRoots>,
+    contexts: contexts::Contexts,
 }
 
 /// A `Copy` handle to the tables of NCCL, the driver and the extension libraries.
@@ -88,6 +90,7 @@ impl Backend {
             libraries: Vec::new(),
             hooks: None,
             jit: None,
+            contexts: contexts::Contexts::new(),
         })
     }
 
@@ -129,6 +132,11 @@ impl Backend {
                 needs: format!("a backend made with {}", T::LIBRARY),
             }
         })
+    }
+
+    /// The primary contexts of its devices.
+    pub(crate) fn contexts(self) -> &'static contexts::Contexts {
+        &self.0.contexts
     }
 
     /// The libraries behind it, NCCL first.

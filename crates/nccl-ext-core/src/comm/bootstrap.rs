@@ -2,11 +2,11 @@
 
 use std::fmt;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 
 use super::{Comm, Inner};
 use crate::backend::Backend;
-use crate::device::DeviceScope;
+use crate::device::Device;
 use crate::error::Result;
 use crate::raw::{ncclComm_t, ncclResult_t, ncclUniqueId};
 use crate::rules::{self, comm};
@@ -75,20 +75,14 @@ impl Comm {
         unsafe { Self::from_raw(backend, raw) }
     }
 
-    /// As [`init_rank`](Self::init_rank), on the device of that ordinal: it is made current for the
-    /// call, and the caller's again afterwards.
+    /// As [`init_rank`](Self::init_rank), on that device: it is made current for the call, and the
+    /// caller's again afterwards. Backends whose ranks are threads choose the device themselves.
     ///
     /// # Errors
-    /// As [`init_rank`](Self::init_rank), and what the driver reports.
-    pub fn init_rank_on(
-        backend: Backend,
-        device: i32,
-        size: usize,
-        id: &UniqueId,
-        rank: usize,
-    ) -> Result<Self> {
-        let _device = DeviceScope::enter(backend, device)?;
-        Self::init_rank(backend, size, id, rank)
+    /// As [`init_rank`](Self::init_rank) and [`Device::activate`].
+    pub fn init_rank_on(device: Device, size: usize, id: &UniqueId, rank: usize) -> Result<Self> {
+        let _device = device.activate()?;
+        Self::init_rank(device.backend(), size, id, rank)
     }
 
     /// Takes over a communicator made by other means, such as a C++ part of the program.
@@ -113,15 +107,13 @@ impl Comm {
         };
         let size = ask("ncclCommCount", nccl.ncclCommCount)?;
         let rank = ask("ncclCommUserRank", nccl.ncclCommUserRank)?;
-        let device = ask("ncclCommCuDevice", nccl.ncclCommCuDevice)?;
+        let ordinal = ask("ncclCommCuDevice", nccl.ncclCommCuDevice)?;
         Ok(Self(Arc::new(Inner {
-            backend,
             raw,
             rank: rank.max(0).unsigned_abs() as usize,
             size: size.max(0).unsigned_abs() as usize,
-            device,
+            device: Device::new(backend, ordinal),
             calls: Mutex::new(()),
-            context: OnceLock::new(),
             marked_for_abort: AtomicBool::new(false),
         })))
     }

@@ -6,15 +6,25 @@ use crate::driver;
 use crate::error::Result;
 use crate::memory::RawBuffer;
 use crate::rules::{self, memory};
+use crate::stream::Stream;
 
 impl Comm {
-    /// Refuses memory that this communicator's backend cannot use.
+    /// Refuses memory that is not on this communicator's device.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for memory of another space or another backend.
+    /// [`Error::Invalid`](crate::Error::Invalid), naming both places, for memory of another space,
+    /// backend or device.
     pub fn check_memory(&self, argument: &'static str, buffer: &RawBuffer) -> Result<()> {
-        let facts = memory::MemoryFacts { argument, buffer: *buffer, backend: self.0.backend };
-        rules::check(memory::BACKEND, |broken| broken(&facts))
+        self.device().check_memory(argument, buffer)
+    }
+
+    /// Refuses a stream that is not on this communicator's device. Streams that something else owns
+    /// ([`Stream::from_raw`]) and [`Stream::DEFAULT`] pass: their device is not known.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid), naming both devices.
+    pub fn check_stream(&self, stream: Stream<'_>) -> Result<()> {
+        stream.check_on(self.device())
     }
 
     /// Refuses a pointer that the driver does not know as device memory. Host backends take any.
@@ -25,7 +35,7 @@ impl Comm {
     #[doc(alias = "cuPointerGetAttribute")]
     pub fn check_device_pointer(&self, argument: &'static str, buffer: &RawBuffer) -> Result<()> {
         const NAME: &str = "cuPointerGetAttribute";
-        let backend = self.0.backend;
+        let backend = self.backend();
         if backend.memory() == MemorySpace::Host {
             return Ok(());
         }

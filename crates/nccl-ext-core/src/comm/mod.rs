@@ -5,25 +5,23 @@ mod memory;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::bootstrap::UniqueId;
-use crate::backend::{self, Backend, MemorySpace};
-use crate::device::{Context, DeviceScope};
+use crate::backend::{self, Backend};
+use crate::device::{Device, DeviceScope};
 use crate::error::{Error, Refused, Result};
 use crate::guard::Foreign;
 use crate::raw::{ncclComm_t, ncclResult_t};
 
 struct Inner {
-    backend: Backend,
     raw: ncclComm_t,
     rank: usize,
     size: usize,
-    device: i32,
+    device: Device,
     /// Held over each native call: NCCL allows one thread at a time on a communicator, and the
     /// extensions run collectives of their own on it.
     calls: Mutex<()>,
-    context: OnceLock<Context>,
     marked_for_abort: AtomicBool,
 }
 
@@ -45,7 +43,7 @@ impl Comm {
     /// The backend it was made on.
     #[must_use]
     pub fn backend(&self) -> Backend {
-        self.0.backend
+        self.0.device.backend()
     }
 
     /// This rank.
@@ -62,32 +60,19 @@ impl Comm {
         self.0.size
     }
 
-    /// The device's ordinal.
+    /// Its device.
     #[must_use]
     #[doc(alias = "ncclCommCuDevice")]
-    pub fn device(&self) -> i32 {
+    pub fn device(&self) -> Device {
         self.0.device
     }
 
-    /// Makes the communicator's device current on this thread, until the scope drops. Every call
-    /// of these crates does it for itself: threads of a pool have no device current, and kernels
-    /// go to the current one.
+    /// Makes the communicator's device current on this thread, until the scope drops.
     ///
     /// # Errors
-    /// What the driver reports.
+    /// As [`Device::activate`].
     pub fn activate(&self) -> Result<DeviceScope> {
-        let Inner { backend, device, context, .. } = &*self.0;
-        if backend.memory() == MemorySpace::Host {
-            return Ok(DeviceScope::host(*backend));
-        }
-        let context = match context.get() {
-            Some(context) => *context,
-            None => {
-                let primary = Context::primary(*backend, *device)?;
-                *context.get_or_init(|| primary)
-            }
-        };
-        DeviceScope::make_current(*backend, context)
+        self.0.device.activate()
     }
 
     /// The C handle, for calls that these crates do not wrap.
@@ -120,7 +105,7 @@ impl Comm {
     /// collective, and marks the communicator for abort.
     pub fn fail(&self, error: &Error) {
         self.mark_for_abort();
-        if let Some(hooks) = self.0.backend.hooks() {
+        if let Some(hooks) = self.backend().hooks() {
             // SAFETY: the communicator lives as long as this handle.
             unsafe { (hooks.fail_rank)(self.0.raw, error) };
         }
@@ -145,7 +130,7 @@ impl Comm {
     where
         F: Foreign<Output = ncclResult_t>,
     {
-        let backend = self.0.backend;
+        let backend = self.backend();
         // SAFETY: this function's contract; the communicator lives as long as this handle, and
         // NCCL's text stays until its next error on this thread.
         unsafe {
@@ -158,7 +143,7 @@ impl Comm {
     /// Ends the communicator in good order. Every rank calls it, after its last collective.
     ///
     /// # Errors
-    /// [`Error::Busy`], with the communicator, while clones, groups, handles or buffers live;
+    /// [`Error::Busy`], with the communicator, while clones, groups or handles live;
     /// what the backend reports.
     #[doc(alias = "ncclCommFinalize")]
     #[doc(alias = "ncclCommDestroy")]
@@ -169,8 +154,8 @@ impl Comm {
                 let error = Error::Busy {
                     what: "the communicator",
                     reason: format!(
-                        "{} other owner(s) (clones, groups, handles, buffers) live; drop or \
-                         destroy them first",
+                        "{} other owner(s) (clones, groups, handles) live; drop or destroy \
+                         them first",
                         Arc::strong_count(&shared) - 1
                     ),
                 };
@@ -181,14 +166,14 @@ impl Comm {
             return Ok(()); // the drop aborts it
         }
         let inner = std::mem::ManuallyDrop::new(inner);
-        let nccl = inner.backend.nccl();
+        let backend = inner.device.backend();
+        let nccl = backend.nccl();
         // SAFETY: the last owner gives up a live communicator; its drop does not run any more.
         let result = unsafe {
             let code = (nccl.ncclCommFinalize)(inner.raw);
-            let finalized = inner.backend.check("ncclCommFinalize", code, inner.raw);
+            let finalized = backend.check("ncclCommFinalize", code, inner.raw);
             let code = (nccl.ncclCommDestroy)(inner.raw);
-            finalized
-                .and_then(|()| inner.backend.check("ncclCommDestroy", code, core::ptr::null_mut()))
+            finalized.and_then(|()| backend.check("ncclCommDestroy", code, core::ptr::null_mut()))
         };
         result.map_err(Refused::lost)
     }
@@ -197,15 +182,21 @@ impl Comm {
 impl Drop for Inner {
     fn drop(&mut self) {
         // SAFETY: the last owner; abort is local and ends pending work.
-        let code = unsafe { (self.backend.nccl().ncclCommAbort)(self.raw) };
+        let code = unsafe { (self.device.backend().nccl().ncclCommAbort)(self.raw) };
         if !code.is_success() {
             tracing::error!(rank = self.rank, code = code.0, "ncclCommAbort failed");
         }
     }
 }
 
+impl From<&Comm> for Device {
+    fn from(comm: &Comm) -> Self {
+        comm.device()
+    }
+}
+
 impl fmt::Debug for Comm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Comm(rank {} of {} on {})", self.0.rank, self.0.size, self.0.backend.name())
+        write!(f, "Comm(rank {} of {} on {})", self.0.rank, self.0.size, self.0.device)
     }
 }

@@ -1,38 +1,44 @@
 //! Rules of memory that a call is given.
 
-use crate::backend::Backend;
+use crate::device::Device;
 use crate::memory::RawBuffer;
 use crate::rules;
 
-/// Memory, and the backend that shall use it.
+/// Memory, and the device that shall use it.
 pub(crate) struct MemoryFacts {
     pub(crate) argument: &'static str,
     pub(crate) buffer: RawBuffer,
-    pub(crate) backend: Backend,
+    pub(crate) device: Device,
 }
 
 impl MemoryFacts {
     fn fits(&self) -> bool {
-        let Self { buffer, backend, .. } = self;
-        buffer.memory == backend.memory() && buffer.backend.is_none_or(|other| other == *backend)
+        let Self { buffer, device, .. } = self;
+        buffer.memory == device.backend().memory()
+            && buffer.backend.is_none_or(|other| other == device.backend())
+            && buffer.ordinal.is_none_or(|other| other == device.ordinal())
     }
 
     fn found(&self) -> String {
-        let memory = self.buffer.memory;
-        match self.buffer.backend {
-            Some(other) => format!("{memory} of backend {}", other.name()),
-            None => memory.to_string(),
+        let RawBuffer { memory, backend, ordinal, .. } = self.buffer;
+        match (backend, ordinal) {
+            (Some(backend), Some(ordinal)) => {
+                format!("{memory} of {}", Device::new(backend, ordinal))
+            }
+            (Some(backend), None) => format!("{memory} of backend {}", backend.name()),
+            (None, Some(ordinal)) => format!("{memory} of device {ordinal}"),
+            (None, None) => memory.to_string(),
         }
     }
 }
 
 rules! {
     /// Checked for all memory.
-    BACKEND over plain MemoryFacts {
-        "memory.backend" on "any buffer": "memory belongs to the communicator's backend"
+    PLACE over plain MemoryFacts {
+        "memory.place" on "any buffer": "memory is on the device that uses it"
             ("book design.md", Local)
             |f| !f.fits()
-                => (format!("{} of backend {}", f.backend.memory(), f.backend.name()), f.found())
+                => (format!("{} of {}", f.device.backend().memory(), f.device), f.found())
                 on f.argument;
     }
 }

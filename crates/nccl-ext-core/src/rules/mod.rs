@@ -12,6 +12,7 @@ pub(crate) mod comm;
 pub(crate) mod event;
 pub(crate) mod loader;
 pub(crate) mod memory;
+pub(crate) mod stream;
 #[cfg(test)]
 mod walk;
 
@@ -132,9 +133,10 @@ pub fn infos<C>(rules: &'static [Rule<C>]) -> impl Iterator<Item = RuleInfo> {
 /// Every rule of this crate.
 pub fn all() -> impl Iterator<Item = RuleInfo> {
     let comm = infos(comm::JOIN).chain(infos(comm::ROOT)).chain(infos(comm::RECEIVE));
-    let memory = infos(memory::BACKEND).chain(infos(memory::DEVICE));
+    let memory = infos(memory::PLACE).chain(infos(memory::DEVICE));
     let buffer = infos(buffer::SIZE).chain(infos(buffer::COPY));
-    comm.chain(memory).chain(buffer).chain(infos(event::ELAPSED)).chain(infos(loader::CUDA_MAJOR))
+    let events = infos(stream::PLACE).chain(infos(event::PLACE)).chain(infos(event::ELAPSED));
+    comm.chain(memory).chain(buffer).chain(events).chain(infos(loader::CUDA_MAJOR))
 }
 
 /// Writes a table of [`Rule`](crate::rules::Rule)s tersely: name, argument, rule, source, scope,

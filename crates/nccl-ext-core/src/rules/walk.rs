@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use super::RuleInfo;
 use crate::stub::comm;
 use crate::{
-    Buffer, Comm, DataType, DeviceBuffer, Error, Event, MemorySpace, RawBuffer, Result, Stream,
-    UniqueId,
+    Buffer, Comm, DataType, DeviceBuffer, Error, Event, MemorySpace, OwnedStream, RawBuffer,
+    Result, Stream, UniqueId,
 };
 
 /// A call that breaks the rule.
@@ -25,15 +25,14 @@ fn violating(name: &str) -> Result<()> {
         }
         "comm.root" => host.broadcast(&mut [0_u8; 4], 1, stream),
         "comm.receive-buffer" => host.all_gather(&[0_u8; 4], &mut [0_u8; 5], stream),
-        "memory.backend" => {
+        "memory.place" => {
             let other = Buffer::<u8>::zeroed(&comm(MemorySpace::Host), 4)?;
             host.check_memory("buffer", &other.raw())
         }
         "memory.device" => {
             let device = comm(MemorySpace::Device);
-            let memory = MemorySpace::Device;
             let ptr = core::ptr::null_mut();
-            let buffer = RawBuffer::unowned(ptr, DataType::Uint8, &[4], memory);
+            let buffer = RawBuffer::unowned(ptr, DataType::Uint8, &[4], MemorySpace::Device);
             device.check_device_pointer("buffer", &buffer)
         }
         "buffer.size" => Buffer::<u64>::zeroed(&host, usize::MAX).map(drop),
@@ -44,6 +43,13 @@ fn violating(name: &str) -> Result<()> {
                 from_the_middle.ends_with("at most 1 elements, found 2 from element 2 of 3 on")
             );
             buffer.write(&[0; 4], stream)
+        }
+        "stream.place" => {
+            let other = OwnedStream::new(&comm(MemorySpace::Host))?;
+            host.all_gather(&[0_u8; 4], &mut [0_u8; 4], other.stream())
+        }
+        "event.place" => {
+            Event::new(&host)?.elapsed_since(&Event::new(&comm(MemorySpace::Host))?).map(drop)
         }
         "event.elapsed" => Event::new(&host)?.elapsed_since(&Event::new(&host)?).map(drop),
         #[cfg(all(target_os = "linux", target_env = "gnu", target_pointer_width = "64"))]

@@ -130,7 +130,7 @@ pub(super) unsafe extern "C" fn user_rank(comm: ncclComm_t, out: *mut c_int) -> 
 
 pub(super) unsafe extern "C" fn cu_device(comm: ncclComm_t, out: *mut c_int) -> ncclResult_t {
     // SAFETY: the C contract of ncclCommCuDevice.
-    unsafe { ask("ncclCommCuDevice", comm, out, |_| 0) }
+    unsafe { ask("ncclCommCuDevice", comm, out, |member| member.device()) }
 }
 
 /// Nothing is ever pending, so there is nothing to flush.

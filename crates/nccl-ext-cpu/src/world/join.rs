@@ -35,7 +35,7 @@ pub(crate) fn join(
     let world = {
         let mut joining = lock(&JOINING);
         let entry = joining.entry(id).or_insert_with(|| Joining {
-            world: Arc::new(World::new(size, config.timeout)),
+            world: Arc::new(World::new(size, config)),
             joined: vec![false; size],
         });
         if entry.world.size != size {
@@ -63,6 +63,7 @@ pub(crate) fn join(
         world
     };
     let member = Arc::new(Member::new(world, rank));
+    crate::driver::note_device(member.device());
     member.barrier(&Join)?;
     Ok(member)
 }

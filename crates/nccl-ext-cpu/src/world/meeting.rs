@@ -8,6 +8,7 @@ use nccl_ext_core::Error;
 use nccl_ext_core::raw::ncclResult_t;
 
 use super::sequence::{Descriptor, OperationTag, Post, Sequence, SequenceId, is_staged};
+use crate::config::CpuConfig;
 use crate::lock::lock;
 use crate::refusal::{FailureClass, Outcome, Refusal};
 
@@ -30,6 +31,8 @@ pub(super) struct State {
 pub(super) struct World {
     pub(super) size: usize,
     pub(super) timeout: Duration,
+    /// At least one.
+    pub(super) devices: u32,
     pub(super) state: Mutex<State>,
     pub(super) changed: Condvar,
 }
@@ -42,14 +45,15 @@ pub(super) enum WhenGivenUp {
 }
 
 impl World {
-    pub(super) fn new(size: usize, timeout: Duration) -> Self {
+    pub(super) fn new(size: usize, config: &CpuConfig) -> Self {
         let state = State {
             sequences: BTreeMap::from([(SequenceId::COMM, Sequence::new(size))]),
             failure: None,
             gone: vec![None; size],
             waiting: vec![None; size],
         };
-        Self { size, timeout, state: Mutex::new(state), changed: Condvar::new() }
+        let (timeout, devices) = (config.timeout, config.devices.max(1));
+        Self { size, timeout, devices, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     pub(super) fn fail(&self, rank: usize, error: Error) {

@@ -22,6 +22,11 @@ impl Member {
         Self { world, rank, groups: AtomicU64::new(0) }
     }
 
+    /// The ordinal of the device that this rank is on.
+    pub(crate) fn device(&self) -> i32 {
+        (self.rank as u32 % self.world.devices) as i32
+    }
+
     pub(crate) fn rank(&self) -> usize {
         self.rank
     }

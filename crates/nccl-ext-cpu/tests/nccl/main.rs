@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
 mod collectives;
+mod devices;
 mod failing;
 mod joining;
 mod memory;

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use nccl_ext_core::driver::CuResult;
 use nccl_ext_core::raw::{NCCL_API_MAGIC, ncclCommProperties, ncclResult_t};
-use nccl_ext_core::{MemorySpace, Version};
+use nccl_ext_core::{Device, MemorySpace, Version};
 use nccl_ext_cpu::{FailureClass, backend, last_refusal};
 use nccl_ext_test::cpu::ep::{api, assert_ok, assert_refused};
 use nccl_ext_test::cpu::*;
@@ -96,14 +96,14 @@ fn groups_of_calls_change_nothing_but_are_balanced() {
 }
 
 #[test]
-fn the_driver_has_one_device_of_132_sms() {
+fn the_driver_has_devices_of_132_sms() {
     let driver = backend().driver();
     let mut value = 0;
     // SAFETY: `value` can be written.
     assert_eq!(unsafe { driver.device_count.unwrap()(&mut value) }, CuResult::SUCCESS);
-    assert_eq!(value, 1);
-    assert_eq!(nccl_ext_core::device::sm_count(backend(), 0).unwrap(), 132);
-    let error = nccl_ext_core::device::sm_count(backend(), 1).unwrap_err().to_string();
+    assert!(value >= 1); // other tests' worlds may have more
+    assert_eq!(Device::new(backend(), 0).sm_count().unwrap(), 132);
+    let error = Device::new(backend(), 99).sm_count().unwrap_err().to_string();
     assert!(error.contains("cuDeviceGet"), "{error}");
     let (mut kind, byte) = (0_u32, 0_u8);
     let call = driver.pointer_attribute.unwrap();

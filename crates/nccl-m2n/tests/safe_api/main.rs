@@ -6,6 +6,7 @@ mod agreement;
 mod auto_traits;
 #[path = "../common/mod.rs"]
 mod common;
+mod devices;
 mod divergence;
 mod extremes;
 mod groups;

@@ -96,8 +96,7 @@ struct Aligned {
 unsafe impl DeviceBuffer for Aligned {
     fn raw(&self) -> RawBuffer {
         let ptr = core::ptr::without_provenance_mut(4096 + self.displacement);
-        let (bytes, data_type, memory) = (self.bytes, DataType::Uint8, MemorySpace::Host);
-        RawBuffer { ptr, bytes, data_type, memory, backend: None }
+        RawBuffer::host(ptr, self.bytes, DataType::Uint8)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use nccl_ext_core::{Backend, Comm, Error, UniqueId};
+use nccl_ext_core::{Backend, Comm, Device, Error, UniqueId};
 
 use super::folder;
 use crate::failure::Failure;
@@ -71,7 +71,7 @@ impl RankProcess {
             UniqueId::from_bytes(bytes)
         };
         let device = i32::try_from(self.rank).unwrap_or(i32::MAX);
-        Ok(Comm::init_rank_on(backend, device, ranks, &id, self.rank)?)
+        Ok(Comm::init_rank_on(Device::new(backend, device), ranks, &id, self.rank)?)
     }
 
     pub(super) fn failure(&self, routing: &Routing, what: &str, error: ProcessError) -> Failure {

@@ -1,0 +1,19 @@
+//! Whether memory is where a call needs it.
+
+use crate::device::Device;
+use crate::error::Result;
+use crate::memory::RawBuffer;
+use crate::rules;
+use crate::rules::memory::{MemoryFacts, PLACE};
+
+impl Device {
+    /// Refuses memory that is not on this device.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid), naming both places, for memory of another space,
+    /// backend or device.
+    pub fn check_memory(self, argument: &'static str, buffer: &RawBuffer) -> Result<()> {
+        let facts = MemoryFacts { argument, buffer: *buffer, device: self };
+        rules::check(PLACE, |broken| broken(&facts))
+    }
+}
