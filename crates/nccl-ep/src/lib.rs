@@ -72,7 +72,8 @@
 //!   not come. Only the CPU backend finds out.
 //!
 //! [`Error::Invalid`] is different: a rule was broken and nothing was called. It carries the name of
-//! its row in [`rules`].
+//! its row in [`rules`], or in core's for memory and streams, which every call refuses that are not
+//! on its communicator's device.
 //!
 //! # Words that `nccl-m2n` uses too
 //!

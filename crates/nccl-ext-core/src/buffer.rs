@@ -36,7 +36,8 @@ impl<T: Element> Buffer<T> {
     /// Allocates `len` elements, all bytes zero, on a device, or on a communicator's: `&comm`.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the size overflows, [`Error::Native`] when there is no memory.
+    /// [`Error::Invalid`] when the size overflows, [`Error::Native`] when there is no memory, and what
+    /// the driver reports when the device cannot be made current or the memory cleared.
     pub fn zeroed(device: impl Into<Device>, len: usize) -> Result<Self> {
         let device = device.into();
         let size = SizeFacts { len, element: size_of::<T>() };

@@ -182,14 +182,10 @@ impl Backend {
         code: ncclResult_t,
         comm: ncclComm_t,
     ) -> Result<()> {
-        self.check_with(call, code, || {
-            if comm.is_null() {
-                return Ok(String::new());
-            }
-            // SAFETY: the caller says that the communicator lives; NCCL's text stays until its
-            // next error on this thread.
-            Ok(unsafe { text((self.0.nccl.ncclGetLastError)(comm)) })
-        })
+        // SAFETY: the caller says that the communicator lives or is NULL, which NCCL allows; its
+        // text stays until its next error on this thread.
+        let last_error = || Ok(unsafe { text((self.0.nccl.ncclGetLastError)(comm)) });
+        self.check_with(call, code, last_error)
     }
 
     /// As [`check`](Self::check), for a library that has words of its own for its last error.
@@ -301,6 +297,24 @@ mod tests {
         assert_eq!(said(hooked), "it left");
         let never = || panic!("it was not asked for");
         assert!(hooked.check_with("ncclAnything", ncclResult_t::ncclSuccess, never).is_ok());
+    }
+
+    unsafe extern "C" fn words(comm: ncclComm_t) -> *const core::ffi::c_char {
+        assert!(comm.is_null());
+        c"no memory left".as_ptr()
+    }
+
+    #[test]
+    fn a_failed_call_without_a_communicator_has_nccls_words() {
+        let nccl = NcclApi { ncclGetLastError: words, ..NcclApi::UNAVAILABLE };
+        let builder = Backend::builder("test", MemorySpace::Host).nccl(nccl);
+        // SAFETY: the table keeps the contract of the one function that is called.
+        let backend = unsafe { builder.build() };
+        let code = ncclResult_t::ncclSystemError;
+        // SAFETY: no communicator is given.
+        let failed = unsafe { backend.check("ncclMemAlloc", code, core::ptr::null_mut()) };
+        let expected = "ncclMemAlloc returned ncclSystemError (2): no memory left";
+        assert_eq!(failed.unwrap_err().to_string(), expected);
     }
 
     #[test]

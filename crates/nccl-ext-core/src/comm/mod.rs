@@ -33,8 +33,11 @@ unsafe impl Sync for Inner {}
 
 /// A rank's membership in a communicator.
 ///
-/// Clones share it. The last clone's drop aborts it, which is local: a collective in a drop would
-/// hang when a peer is gone. [`destroy`](Self::destroy) ends it in good order.
+/// Clones share it. The last clone's drop aborts it, which talks to no peer: a collective in a drop
+/// would hang when one is gone. [`destroy`](Self::destroy) ends it in good order.
+///
+/// On GPUs an abort waits for the device. While a kernel of libnccl_ep waits for a peer that does
+/// not come it does not return, and neither does the drop (EP 6.4); end the process then.
 #[derive(Clone)]
 #[doc(alias = "ncclComm_t")]
 pub struct Comm(Arc<Inner>);
@@ -181,7 +184,7 @@ impl Comm {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // SAFETY: the last owner; abort is local and ends pending work.
+        // SAFETY: the last owner gives up a live communicator.
         let code = unsafe { (self.device.backend().nccl().ncclCommAbort)(self.raw) };
         if !code.is_success() {
             tracing::error!(rank = self.rank, code = code.0, "ncclCommAbort failed");
