@@ -14,6 +14,10 @@ impl CuResult {
     pub const SUCCESS: Self = Self(0);
     /// `CUDA_ERROR_INVALID_VALUE`.
     pub const INVALID_VALUE: Self = Self(1);
+    /// `CUDA_ERROR_NOT_READY`: what was asked for is not done yet.
+    pub const NOT_READY: Self = Self(600);
+    /// `CUDA_ERROR_LAUNCH_FAILED`: enqueued work failed.
+    pub const LAUNCH_FAILED: Self = Self(719);
 }
 
 /// C `CUdevice`: a device ordinal.
@@ -22,6 +26,14 @@ pub type CuDevice = c_int;
 pub type CuContext = *mut c_void;
 /// C `CUevent`.
 pub type CuEvent = *mut c_void;
+/// C `CUmodule`.
+pub type CuModule = *mut c_void;
+/// C `CUfunction`.
+pub type CuFunction = *mut c_void;
+/// C `CUgraph`.
+pub type CuGraph = *mut c_void;
+/// C `CUgraphExec`.
+pub type CuGraphExec = *mut c_void;
 /// C `CUdeviceptr`.
 pub type CuDevicePtr = u64;
 
@@ -102,6 +114,38 @@ driver_table! {
     stream_is_capturing = "cuStreamIsCapturing": fn(stream: cudaStream_t, status: *mut c_int);
     /// Waits for all work of a stream.
     stream_synchronize = "cuStreamSynchronize": fn(stream: cudaStream_t);
+    /// Whether all work of a stream is done: success or [`CuResult::NOT_READY`].
+    stream_query = "cuStreamQuery": fn(stream: cudaStream_t);
+    /// Makes a stream's later work wait for an event.
+    stream_wait_event = "cuStreamWaitEvent":
+        fn(stream: cudaStream_t, event: CuEvent, flags: c_uint);
+    /// Starts to capture a stream's work into a graph.
+    stream_begin_capture = "cuStreamBeginCapture_v2": fn(stream: cudaStream_t, mode: c_int);
+    /// Ends it and gives the graph.
+    stream_end_capture = "cuStreamEndCapture": fn(stream: cudaStream_t, graph: *mut CuGraph);
+    /// Makes a graph ready for launches.
+    graph_instantiate = "cuGraphInstantiateWithFlags":
+        fn(executable: *mut CuGraphExec, graph: CuGraph, flags: u64);
+    /// Enqueues a graph on a stream.
+    graph_launch = "cuGraphLaunch": fn(executable: CuGraphExec, stream: cudaStream_t);
+    /// Frees a graph.
+    graph_destroy = "cuGraphDestroy": fn(graph: CuGraph);
+    /// Frees what instantiation made.
+    graph_exec_destroy = "cuGraphExecDestroy": fn(executable: CuGraphExec);
+    /// Loads a module from PTX text.
+    module_load = "cuModuleLoadData": fn(module: *mut CuModule, image: *const c_void);
+    /// A function of a module.
+    module_function = "cuModuleGetFunction":
+        fn(function: *mut CuFunction, module: CuModule, name: *const c_char);
+    /// Enqueues a kernel.
+    launch_kernel = "cuLaunchKernel": fn(
+        function: CuFunction, grid_x: c_uint, grid_y: c_uint, grid_z: c_uint, block_x: c_uint,
+        block_y: c_uint, block_z: c_uint, shared_bytes: c_uint, stream: cudaStream_t,
+        parameters: *mut *mut c_void, extra: *mut *mut c_void);
+    /// Allocates page-locked host memory.
+    host_alloc = "cuMemHostAlloc": fn(memory: *mut *mut c_void, bytes: usize, flags: c_uint);
+    /// Frees it.
+    host_free = "cuMemFreeHost": fn(memory: *mut c_void);
     /// An attribute of a pointer.
     pointer_attribute = "cuPointerGetAttribute":
         fn(value: *mut c_void, attribute: c_int, pointer: CuDevicePtr);
@@ -123,6 +167,8 @@ driver_table! {
     event_record = "cuEventRecord": fn(event: CuEvent, stream: cudaStream_t);
     /// Waits for an event.
     event_synchronize = "cuEventSynchronize": fn(event: CuEvent);
+    /// Whether an event's work is done: success or [`CuResult::NOT_READY`].
+    event_query = "cuEventQuery": fn(event: CuEvent);
     /// Milliseconds between two events.
     event_elapsed = "cuEventElapsedTime": fn(ms: *mut f32, start: CuEvent, end: CuEvent);
     /// Frees an event.

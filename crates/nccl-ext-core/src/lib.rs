@@ -48,7 +48,7 @@ pub use collectives::Reduction;
 pub use comm::{Comm, UniqueId};
 pub use data_type::{DataType, Element};
 pub use device::Device;
-pub use error::{CudaSide, Error, LoadAttempt, Refused, Result, Scope, result_name};
+pub use error::{CudaSide, Error, LoadAttempt, RacingUse, Refused, Result, Scope, result_name};
 pub use event::Event;
 pub use half::{bf16, f16};
 pub use jit::JitEnv;

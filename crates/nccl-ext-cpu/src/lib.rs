@@ -42,8 +42,8 @@
 //!
 //! [`Error::PeerFailed`]: nccl_ext_core::Error::PeerFailed
 
-// Bottom to top: `refusal`, `config`, `lock` -> `world` (where ranks meet) -> `entry` -> `nccl`,
-// `driver` -> `ep`, `m2n` -> `backend` -> `ranks`. `cargo xtask modules` checks that arrows go one
+// Bottom to top: `refusal`, `config`, `lock` -> `queue` (streams' work) -> `world` (where ranks
+// meet) -> `entry` -> `nccl`, `driver` -> `ep`, `m2n` -> `backend` -> `ranks`. `cargo xtask modules` checks that arrows go one
 // way.
 mod backend;
 mod config;
@@ -53,6 +53,8 @@ mod ep;
 mod lock;
 mod m2n;
 mod nccl;
+#[allow(dead_code, unused_imports)] // until all calls go through it
+mod queue;
 mod ranks;
 mod refusal;
 mod world;

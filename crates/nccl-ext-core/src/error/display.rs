@@ -114,6 +114,28 @@ impl fmt::Display for Error {
             ),
             Self::PeerFailed { rank, error } => write!(f, "rank {rank} failed: {error}"),
             Self::RankGone { reason } => f.write_str(reason),
+            Self::Race { first, second, buffer, bytes } => {
+                let verb = |writes| if writes { "writes" } else { "reads" };
+                write!(
+                    f,
+                    "{} {} bytes {}..{} of {buffer} on {}, {} {} them on {}, and nothing orders the \
+                     two; use one stream, or let the second wait for an event of the first",
+                    second.call,
+                    verb(second.writes),
+                    bytes.start,
+                    bytes.end,
+                    second.stream,
+                    first.call,
+                    verb(first.writes),
+                    first.stream,
+                )
+            }
+            Self::Ids { count, token, choice } => write!(
+                f,
+                "`topk_idx`: {count} expert ids are out of range or stand twice in their row, the \
+                 first at token {token}, choice {choice}; the call was made without those that would \
+                 corrupt memory; mend the router, or find them with Validation::Data"
+            ),
             Self::Timeout { phase, ranks, waited } => {
                 write!(f, "{phase}: no sign of rank")?;
                 if ranks.len() != 1 {

@@ -206,6 +206,31 @@ pub enum Error {
         /// How long it waited.
         waited: Duration,
     },
+    /// Two uses of the same bytes, one of them a write, have no order: neither a stream, nor an
+    /// event, a wait or a collective puts one before the other. Only the deferred CPU backend sees
+    /// it; on a GPU the result would be anything.
+    #[non_exhaustive]
+    Race {
+        /// The use that found the other one.
+        second: Box<RacingUse>,
+        /// The use that was there before.
+        first: Box<RacingUse>,
+        /// The allocation.
+        buffer: String,
+        /// Bytes of the allocation that both use.
+        bytes: std::ops::Range<usize>,
+    },
+    /// Expert ids that the library must not see, or of which combine loses a weight. The call was
+    /// made all the same, so that the rank stays in step with its peers: ids that would corrupt
+    /// memory were replaced by -1 first.
+    Ids {
+        /// How many.
+        count: u64,
+        /// The token of the first of them.
+        token: usize,
+        /// Its place among the token's choices.
+        choice: usize,
+    },
     /// The loaded library, or this platform, does not have the feature.
     Unsupported {
         /// What was asked for.
@@ -219,7 +244,38 @@ pub enum Error {
     },
 }
 
+/// One of two uses that have no order.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RacingUse {
+    /// The call that uses the bytes.
+    pub call: &'static str,
+    /// Its stream or host thread.
+    pub stream: String,
+    /// Whether it writes.
+    pub writes: bool,
+}
+
+impl RacingUse {
+    /// A use by `call` on `stream`.
+    #[must_use]
+    pub fn new(call: &'static str, stream: String, writes: bool) -> Self {
+        Self { call, stream, writes }
+    }
+}
+
 impl Error {
+    /// A race between two uses of some bytes of a buffer.
+    #[must_use]
+    pub fn race(
+        first: RacingUse,
+        second: RacingUse,
+        buffer: String,
+        bytes: std::ops::Range<usize>,
+    ) -> Self {
+        Self::Race { first: Box::new(first), second: Box::new(second), buffer, bytes }
+    }
+
     /// Whether every rank of a collective gets this error, or this rank alone.
     #[must_use]
     pub fn scope(&self) -> Scope {
@@ -237,6 +293,8 @@ impl Error {
             | Self::Exception { .. }
             | Self::Driver { .. }
             | Self::Busy { .. }
+            | Self::Race { .. }
+            | Self::Ids { .. }
             | Self::RankGone { .. }
             | Self::Poisoned { .. }
             | Self::Diverged { .. } => Scope::Local,
@@ -278,6 +336,20 @@ mod tests {
         assert_eq!(
             invalid(Scope::Uniform).to_string(),
             "`num_experts`: experts divide evenly over ranks; expected a multiple of 3, found 256"
+        );
+        let second = RacingUse::new("ncclEpCombine", "stream 4 of rank 1".into(), false);
+        let first = RacingUse::new("ncclEpDispatch", "stream 3 of rank 1".into(), true);
+        assert_eq!(
+            Error::race(first, second, "512 bytes of rank 1".into(), 64..128).to_string(),
+            "ncclEpCombine reads bytes 64..128 of 512 bytes of rank 1 on stream 4 of rank 1, \
+             ncclEpDispatch writes them on stream 3 of rank 1, and nothing orders the two; use one \
+             stream, or let the second wait for an event of the first"
+        );
+        assert_eq!(
+            Error::Ids { count: 3, token: 7, choice: 1 }.to_string(),
+            "`topk_idx`: 3 expert ids are out of range or stand twice in their row, the first at \
+             token 7, choice 1; the call was made without those that would corrupt memory; mend the \
+             router, or find them with Validation::Data"
         );
         let timeout =
             Error::Timeout { phase: "dispatch", ranks: vec![1, 3], waited: Duration::from_secs(2) };

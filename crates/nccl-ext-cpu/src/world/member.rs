@@ -8,6 +8,7 @@ use nccl_ext_core::Error;
 use super::meeting::{State, WhenGivenUp, World};
 use super::sequence::{Descriptor, Sequence, SequenceId};
 use crate::lock::lock;
+use crate::queue::Deferral;
 use crate::refusal::Outcome;
 
 /// One rank's place in its world. An `ncclComm_t` points to one.
@@ -29,6 +30,11 @@ impl Member {
 
     pub(crate) fn rank(&self) -> usize {
         self.rank
+    }
+
+    /// Whether this rank's calls are complete when they return.
+    pub(crate) fn deferral(&self) -> Deferral {
+        Deferral::Never
     }
 
     pub(crate) fn size(&self) -> usize {
