@@ -158,11 +158,11 @@ unsafe extern "C" fn update_handle(
     handle: ncclEpHandle_t,
     topk_idx: *const ncclEpTensor_t,
     layout_info: *const ncclEpLayoutInfo_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     entry("ncclEpUpdateHandle", |scope| {
         // SAFETY: the C contract.
-        unsafe { call::update(scope, handle, topk_idx, layout_info) }
+        unsafe { call::update(scope, handle, topk_idx, layout_info, stream) }
     })
 }
 
@@ -173,11 +173,13 @@ unsafe extern "C" fn create_handle(
     topk_idx: *const ncclEpTensor_t,
     layout_info: *const ncclEpLayoutInfo_t,
     config: *const ncclEpHandleConfig_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     entry("ncclEpCreateHandle", |scope| {
         // SAFETY: the C contract.
-        unsafe { call::create(scope, handle, ep_group, layout, topk_idx, layout_info, config) }
+        unsafe {
+            call::create(scope, handle, ep_group, layout, topk_idx, layout_info, config, stream)
+        }
     })
 }
 
@@ -194,11 +196,11 @@ unsafe extern "C" fn dispatch(
     outputs: *const ncclEpDispatchOutputs_t,
     layout_info: *const ncclEpLayoutInfo_t,
     config: *const ncclEpDispatchConfig_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     entry("ncclEpDispatch", |scope| {
         // SAFETY: the C contract.
-        unsafe { call::dispatch(scope, handle, inputs, outputs, layout_info, config) }
+        unsafe { call::dispatch(scope, handle, inputs, outputs, layout_info, config, stream) }
     })
 }
 
@@ -207,11 +209,11 @@ unsafe extern "C" fn combine(
     inputs: *const ncclEpCombineInputs_t,
     outputs: *const ncclEpCombineOutputs_t,
     config: *const ncclEpCombineConfig_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     entry("ncclEpCombine", |scope| {
         // SAFETY: the C contract.
-        unsafe { call::combine(scope, handle, inputs, outputs, config) }
+        unsafe { call::combine(scope, handle, inputs, outputs, config, stream) }
     })
 }
 
@@ -229,29 +231,29 @@ unsafe extern "C" fn complete(
 unsafe extern "C" fn mask_query(
     ep_group: ncclEpGroup_t,
     mask_status: *mut c_int,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     entry("ncclEpMaskQuery", |_| {
         // SAFETY: the C contract.
-        unsafe { call::query(ep_group, mask_status) }
+        unsafe { call::query(ep_group, mask_status, stream) }
     })
 }
 
 unsafe extern "C" fn mask_update(
     ep_group: ncclEpGroup_t,
     mask: *const c_int,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     entry("ncclEpMaskUpdate", |_| {
         // SAFETY: the C contract.
-        unsafe { call::update_mask(ep_group, mask) }
+        unsafe { call::update_mask(ep_group, mask, stream) }
     })
 }
 
-unsafe extern "C" fn mask_clean(ep_group: ncclEpGroup_t, _stream: cudaStream_t) -> ncclResult_t {
+unsafe extern "C" fn mask_clean(ep_group: ncclEpGroup_t, stream: cudaStream_t) -> ncclResult_t {
     entry("ncclEpMaskClean", |scope| {
         // SAFETY: the C contract.
-        unsafe { call::clean(scope, ep_group) }
+        unsafe { call::clean(scope, ep_group, stream) }
     })
 }
 

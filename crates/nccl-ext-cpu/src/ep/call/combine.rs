@@ -4,7 +4,7 @@ use nccl_ep_sys::{
     ncclEpCombQuant_t, ncclEpCombineConfig_t, ncclEpCombineInputs_t, ncclEpCombineOutputs_t,
     ncclEpHandle_t, ncclEpPassDir_t,
 };
-use nccl_ext_core::raw::ncclResult_t;
+use nccl_ext_core::raw::{cudaStream_t, ncclResult_t};
 
 use crate::entry::Scope;
 use crate::ep::arguments::CombineArguments;
@@ -13,7 +13,6 @@ use crate::ep::refusals::require_forward;
 use crate::ep::settings::Algorithm;
 use crate::ep::tensor::Tensor;
 use crate::ep::{handle, ht, ll, structs};
-use crate::lock::lock;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 
 /// # Safety
@@ -24,6 +23,7 @@ pub(crate) unsafe fn combine(
     inputs: *const ncclEpCombineInputs_t,
     outputs: *const ncclEpCombineOutputs_t,
     config: *const ncclEpCombineConfig_t,
+    stream: cudaStream_t,
 ) -> Outcome {
     let ret = FailureClass::Return;
     // SAFETY: this function's contract, here and below.
@@ -64,18 +64,16 @@ pub(crate) unsafe fn combine(
     match group.settings.algorithm {
         Algorithm::LowLatency => {
             require_forward(config.pass_direction)?;
-            let state = &mut *lock(&ready.low);
             // SAFETY: as above.
-            unsafe { ll::combine(&group, &ready.settings, state, &arguments) }
+            unsafe { ll::combine(&group, &ready.settings, &ready.low, &arguments, stream) }
         }
         Algorithm::HighThroughput => {
             // Here only 1 is backward (EP 1.2).
             require(config.pass_direction != ncclEpPassDir_t::NCCL_EP_BWD_PASS, || {
                 Refusal::unsupported("backward combine", ncclResult_t::ncclInvalidUsage)
             })?;
-            let state = &*lock(&ready.high);
             // SAFETY: as above.
-            unsafe { ht::combine(&group, &ready.settings, state, &arguments) }
+            unsafe { ht::combine(&group, &ready.settings, &ready.high, &arguments, stream) }
         }
     }
 }

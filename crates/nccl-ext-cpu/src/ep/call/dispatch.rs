@@ -4,7 +4,7 @@ use nccl_ep_sys::{
     ncclEpDispatchConfig_t, ncclEpDispatchInputs_t, ncclEpDispatchOutputs_t, ncclEpHandle_t,
     ncclEpLayoutInfo_t, ncclEpPassDir_t,
 };
-use nccl_ext_core::raw::ncclResult_t;
+use nccl_ext_core::raw::{cudaStream_t, ncclResult_t};
 
 use crate::entry::Scope;
 use crate::ep::arguments::{DispatchArguments, recipe, recipe_tensors};
@@ -12,7 +12,6 @@ use crate::ep::refusals::require_forward;
 use crate::ep::settings::Algorithm;
 use crate::ep::tensor::Tensor;
 use crate::ep::{handle, ht, ll, structs};
-use crate::lock::lock;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 
 /// # Safety
@@ -24,6 +23,7 @@ pub(crate) unsafe fn dispatch(
     outputs: *const ncclEpDispatchOutputs_t,
     layout_info: *const ncclEpLayoutInfo_t,
     config: *const ncclEpDispatchConfig_t,
+    stream: cudaStream_t,
 ) -> Outcome {
     // SAFETY: this function's contract, here and below.
     let inputs = unsafe { structs::required(inputs, "inputs")? };
@@ -57,18 +57,16 @@ pub(crate) unsafe fn dispatch(
     match group.settings.algorithm {
         Algorithm::LowLatency => {
             require_forward(config.pass_direction)?;
-            let state = &mut *lock(&ready.low);
             // SAFETY: as above.
-            unsafe { ll::dispatch(&group, &ready.settings, state, &arguments) }
+            unsafe { ll::dispatch(&group, &ready.settings, &ready.low, &arguments, stream) }
         }
         Algorithm::HighThroughput => {
             let forward = config.pass_direction == ncclEpPassDir_t::NCCL_EP_FWD_PASS;
             require(forward, || {
                 Refusal::unsupported("backward dispatch", ncclResult_t::ncclInvalidUsage)
             })?;
-            let state = &*lock(&ready.high);
             // SAFETY: as above.
-            unsafe { ht::dispatch(&group, &ready.settings, state, &arguments) }
+            unsafe { ht::dispatch(&group, &ready.settings, &ready.high, &arguments, stream) }
         }
     }
 }

@@ -3,12 +3,14 @@
 use core::ffi::c_int;
 
 use nccl_ep_sys::ncclEpGroup_t;
+use nccl_ext_core::raw::cudaStream_t;
 
 use crate::entry::Scope;
 use crate::ep::group::{self, View};
 use crate::ep::mask::Masks;
 use crate::ep::settings::{self, Algorithm, Settings};
 use crate::lock::lock;
+use crate::queue;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 
 /// Runs `body` on a group that has masks.
@@ -42,26 +44,55 @@ unsafe fn with_masks(
 
 /// # Safety
 /// `group` is NULL or live; `out` is NULL or has an element for each rank.
-pub(crate) unsafe fn query(group: ncclEpGroup_t, out: *mut c_int) -> Outcome {
+pub(crate) unsafe fn query(group: ncclEpGroup_t, out: *mut c_int, stream: cudaStream_t) -> Outcome {
     // SAFETY: this function's contract.
     unsafe {
-        with_masks(None, group, |_, masks| {
+        with_masks(None, group, |view, _| {
             require(!out.is_null(), || Refusal::null(FailureClass::Throw, "mask_status"))?;
-            masks.read(out);
-            Ok(())
+            let out = CallersMask(out);
+            view.submit(stream, "ncclEpMaskQuery", move |view| {
+                queue::write(out.pointer().cast(), out.bytes(view))?;
+                view.masks.into_iter().for_each(|masks| masks.read(out.pointer()));
+                Ok(())
+            })
         })
+    }
+}
+
+/// A mask in the caller's memory, who keeps it until the stream has passed the call (EP 6.2).
+#[derive(Clone, Copy)]
+struct CallersMask(*mut c_int);
+
+// SAFETY: the caller keeps it for whatever thread does the stream's work.
+unsafe impl Send for CallersMask {}
+
+impl CallersMask {
+    fn pointer(self) -> *mut c_int {
+        self.0
+    }
+
+    fn bytes(self, group: &View<'_>) -> usize {
+        group.settings.ranks * size_of::<c_int>()
     }
 }
 
 /// # Safety
 /// As [`query`].
-pub(crate) unsafe fn update(group: ncclEpGroup_t, mask: *const c_int) -> Outcome {
+pub(crate) unsafe fn update(
+    group: ncclEpGroup_t,
+    mask: *const c_int,
+    stream: cudaStream_t,
+) -> Outcome {
     // SAFETY: this function's contract.
     unsafe {
-        with_masks(None, group, |_, masks| {
+        with_masks(None, group, |view, _| {
             require(!mask.is_null(), || Refusal::null(FailureClass::Throw, "mask"))?;
-            masks.write(mask);
-            Ok(())
+            let mask = CallersMask(mask.cast_mut());
+            view.submit(stream, "ncclEpMaskUpdate", move |view| {
+                queue::read(mask.pointer().cast(), mask.bytes(view))?;
+                view.masks.into_iter().for_each(|masks| masks.write(mask.pointer()));
+                Ok(())
+            })
         })
     }
 }
@@ -93,7 +124,7 @@ pub(crate) unsafe fn clear_error(group: ncclEpGroup_t) -> Outcome {
 
 /// # Safety
 /// `group` is NULL or live.
-pub(crate) unsafe fn clean(scope: &Scope, group: ncclEpGroup_t) -> Outcome {
+pub(crate) unsafe fn clean(scope: &Scope, group: ncclEpGroup_t, _stream: cudaStream_t) -> Outcome {
     // SAFETY: this function's contract.
     unsafe {
         with_masks(Some(scope), group, |view, masks| {

@@ -4,6 +4,7 @@ use nccl_ep_sys::{
     ncclEpGroup_t, ncclEpHandle_t, ncclEpHandleConfig_t, ncclEpLayout_t, ncclEpLayoutInfo_t,
     ncclEpTensor_t,
 };
+use nccl_ext_core::raw::cudaStream_t;
 
 use crate::entry::Scope;
 use crate::ep::handle::{self, Ready};
@@ -19,6 +20,7 @@ pub(crate) unsafe fn update(
     handle: ncclEpHandle_t,
     topk_idx: *const ncclEpTensor_t,
     layout_info: *const ncclEpLayoutInfo_t,
+    stream: cudaStream_t,
 ) -> Outcome {
     let assert = FailureClass::Assert;
     // SAFETY: this function's contract.
@@ -44,7 +46,7 @@ pub(crate) unsafe fn update(
             // SAFETY: this function's contract: the table stays until this call is done.
             unsafe {
                 let Ready { settings, memory, high, .. } = ready;
-                ht::update(&group, settings, *memory, high, topk, info.as_ref())
+                ht::update(&group, settings, *memory, high, topk, info.as_ref(), stream)
             }
         }
     }
@@ -52,6 +54,7 @@ pub(crate) unsafe fn update(
 
 /// # Safety
 /// The C contract of `ncclEpCreateHandle`.
+#[expect(clippy::too_many_arguments, reason = "those of the C function, and the scope")]
 pub(crate) unsafe fn create(
     scope: &Scope,
     out: *mut ncclEpHandle_t,
@@ -60,6 +63,7 @@ pub(crate) unsafe fn create(
     topk_idx: *const ncclEpTensor_t,
     layout_info: *const ncclEpLayoutInfo_t,
     config: *const ncclEpHandleConfig_t,
+    stream: cudaStream_t,
 ) -> Outcome {
     // SAFETY: this function's contract.
     let tensor = unsafe { Tensor::required(topk_idx, "topk_idx")? };
@@ -72,6 +76,6 @@ pub(crate) unsafe fn create(
     // SAFETY: this function's contract.
     unsafe {
         handle::init(scope, out, group, layout, config, topk, core::ptr::null())?;
-        update(scope, out.read(), topk_idx, layout_info)
+        update(scope, out.read(), topk_idx, layout_info, stream)
     }
 }

@@ -4,11 +4,13 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
 use nccl_ep_sys::ncclEpGroup_t;
+use nccl_ext_core::raw::cudaStream_t;
 
 use crate::ep::allocator::{Allocator, Block};
 use crate::ep::mask::Masks;
 use crate::ep::settings::{Algorithm, Settings};
 use crate::ep::staging::Staging;
+use crate::queue;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 use crate::world::{Member, SequenceId};
 
@@ -34,6 +36,8 @@ pub(super) struct Built {
 /// A group that can be used.
 #[derive(Clone, Copy)]
 pub(crate) struct View<'a> {
+    /// The group itself, for work that outlives the call.
+    group: &'a Arc<Group>,
     pub(crate) member: &'a Arc<Member>,
     pub(crate) settings: &'a Settings,
     /// The same on every rank.
@@ -49,11 +53,22 @@ impl View<'_> {
     pub(crate) fn sequence(&self) -> SequenceId {
         SequenceId::of_group(self.index)
     }
+
+    /// Gives the stream work of this group, which the work keeps alive; see [`queue::submit`].
+    pub(crate) fn submit(
+        &self,
+        stream: cudaStream_t,
+        call: &'static str,
+        work: impl FnOnce(&View<'_>) -> Outcome + Send + 'static,
+    ) -> Outcome {
+        let group = Arc::clone(self.group);
+        queue::submit(self.member.deferral(), stream, call, move || work(&group.view()?))
+    }
 }
 
 impl Group {
     /// The group, unless it is what a failed creation left behind.
-    pub(crate) fn view(&self) -> Outcome<View<'_>> {
+    pub(crate) fn view(self: &Arc<Self>) -> Outcome<View<'_>> {
         let built = self.built.as_ref().ok_or_else(|| {
             Refusal::usage(
                 FailureClass::UndefinedBehaviour,
@@ -65,7 +80,7 @@ impl Group {
         })?;
         let Built { member, settings, index, allocator, staging, masks, .. } = built;
         let masks = masks.as_ref();
-        Ok(View { member, settings, index: *index, allocator, staging, masks })
+        Ok(View { group: self, member, settings, index: *index, allocator, staging, masks })
     }
 }
 

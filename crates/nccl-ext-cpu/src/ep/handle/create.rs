@@ -1,6 +1,6 @@
 //! Creation of handles (EP 3.2).
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use nccl_ep_sys::{
     ncclEpGroup_t, ncclEpHandle_t, ncclEpHandleConfig_t, ncclEpLayout_t, ncclEpTensor_t,
@@ -115,8 +115,8 @@ pub(crate) fn prepare(group: &View<'_>, checked: &Checked, num_topk: i32) -> Out
     }
     Ok(Ready {
         settings: HandleSettings { layout, topk, alignment },
-        low: Mutex::default(),
-        high: Mutex::default(),
+        low: Arc::default(),
+        high: Arc::default(),
         memory,
         _block: block,
     })

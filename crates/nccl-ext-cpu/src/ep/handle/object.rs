@@ -19,11 +19,12 @@ pub(crate) struct Handle {
     ready: Option<Ready>,
 }
 
-/// What a handle knows since its creation, and what it learns with each step.
+/// What a handle knows since its creation, and what it learns with each step. The latter is shared
+/// with work that outlives the call, and the handle.
 pub(crate) struct Ready {
     pub(crate) settings: HandleSettings,
-    pub(crate) low: Mutex<LowLatency>,
-    pub(crate) high: Mutex<HighThroughput>,
+    pub(crate) low: Arc<Mutex<LowLatency>>,
+    pub(crate) high: Arc<Mutex<HighThroughput>>,
     /// High throughput: the caller's handle memory. It takes a copy of what an update gives.
     pub(crate) memory: Option<HandleMemory>,
     /// Handle memory from the caller's allocator. Nothing is kept in it.

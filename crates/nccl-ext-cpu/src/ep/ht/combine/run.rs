@@ -1,6 +1,10 @@
 //! High-throughput combine (EP 4.8): every rank sums the rows of its tokens, which it finds by the
 //! slots of the last update.
 
+use std::sync::{Arc, Mutex};
+
+use nccl_ext_core::raw::cudaStream_t;
+
 use super::check::{Checked, check};
 use super::sum::{CombineSource, Sum};
 use crate::ep::arguments::CombineArguments;
@@ -8,6 +12,7 @@ use crate::ep::group::View;
 use crate::ep::ht::state::HighThroughput;
 use crate::ep::numerics::with_token_type;
 use crate::ep::settings::HandleSettings;
+use crate::lock::lock;
 use crate::refusal::Outcome;
 use crate::world::SequenceId;
 
@@ -16,9 +21,11 @@ use crate::world::SequenceId;
 pub(crate) unsafe fn combine(
     group: &View<'_>,
     handle: &HandleSettings,
-    state: &HighThroughput,
+    state: &Arc<Mutex<HighThroughput>>,
     arguments: &CombineArguments,
+    _stream: cudaStream_t,
 ) -> Outcome {
+    let state = &*lock(state);
     // SAFETY: this function's contract.
     let checked = unsafe { check(group, handle, state, arguments)? };
     let Checked { hidden, rows, mutated, out, mode } = checked;

@@ -1,6 +1,10 @@
 //! High-throughput dispatch (EP 4.5 to 4.7): every rank pushes its rows to where the last update
 //! placed them.
 
+use std::sync::{Arc, Mutex};
+
+use nccl_ext_core::raw::cudaStream_t;
+
 use super::check::{Checked, Received, check};
 use super::push::{DispatchTarget, Outputs, Push, RowBytes, zero};
 use crate::ep::arguments::DispatchArguments;
@@ -8,6 +12,7 @@ use crate::ep::group::View;
 use crate::ep::ht::placement::Zone;
 use crate::ep::ht::state::HighThroughput;
 use crate::ep::settings::{HandleSettings, Settings};
+use crate::lock::lock;
 use crate::refusal::Outcome;
 use crate::world::SequenceId;
 
@@ -16,9 +21,11 @@ use crate::world::SequenceId;
 pub(crate) unsafe fn dispatch(
     group: &View<'_>,
     handle: &HandleSettings,
-    state: &HighThroughput,
+    state: &Arc<Mutex<HighThroughput>>,
     arguments: &DispatchArguments,
+    _stream: cudaStream_t,
 ) -> Outcome {
+    let state = &*lock(state);
     let settings = group.settings;
     // SAFETY: this function's contract.
     let checked = unsafe { check(group, handle, state, arguments)? };

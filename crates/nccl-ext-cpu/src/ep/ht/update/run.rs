@@ -1,8 +1,9 @@
 //! The update of a high-throughput handle (EP 3.5.2, 3.5.3).
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use nccl_ep_sys::ncclEpLayoutInfo_t;
+use nccl_ext_core::raw::cudaStream_t;
 
 use super::check::{check_duplication, check_overflow, check_tokens};
 use super::counters;
@@ -42,9 +43,10 @@ pub(crate) unsafe fn update(
     group: &View<'_>,
     handle: &HandleSettings,
     memory: Option<HandleMemory>,
-    state: &Mutex<HighThroughput>,
+    state: &Arc<Mutex<HighThroughput>>,
     topk: TopK,
     info: Option<&ncclEpLayoutInfo_t>,
+    _stream: cudaStream_t,
 ) -> Outcome {
     let settings = group.settings;
     check_tokens(settings, topk.tokens)?;

@@ -1,7 +1,9 @@
 //! Low-latency combine (EP 4.4): every rank sums the rows of its tokens, which it finds by the
 //! slots of its last dispatch.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+
+use nccl_ext_core::raw::cudaStream_t;
 
 use super::check::{Checked, check};
 use super::masked;
@@ -20,9 +22,11 @@ use crate::world::KEYS;
 pub(crate) unsafe fn combine(
     group: &View<'_>,
     handle: &HandleSettings,
-    state: &mut LowLatency,
+    state: &Arc<Mutex<LowLatency>>,
     arguments: &CombineArguments,
+    _stream: cudaStream_t,
 ) -> Outcome {
+    let state = &mut *lock(state);
     let (member, settings) = (group.member, group.settings);
     // SAFETY: this function's contract.
     let Checked { rows, destination } = unsafe { check(group, handle, state, arguments)? };

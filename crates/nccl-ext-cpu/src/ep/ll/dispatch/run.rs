@@ -1,6 +1,8 @@
 //! Low-latency dispatch (EP 4.1 to 4.3): every rank pulls its rows from what its peers show.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+
+use nccl_ext_core::raw::cudaStream_t;
 
 use super::check::{Checked, Tensors, check};
 use super::masked;
@@ -21,9 +23,11 @@ use crate::world::KEYS;
 pub(crate) unsafe fn dispatch(
     group: &View<'_>,
     handle: &HandleSettings,
-    state: &mut LowLatency,
+    state: &Arc<Mutex<LowLatency>>,
     arguments: &DispatchArguments,
+    _stream: cudaStream_t,
 ) -> Outcome {
+    let state = &mut *lock(state);
     let (member, settings) = (group.member, group.settings);
     // SAFETY: this function's contract.
     let Checked { topk, tensors } = unsafe { check(group, handle, state.topk, arguments)? };
