@@ -18,6 +18,13 @@ pub(super) fn not_dispatched() -> Refusal {
     Refusal::usage(class, "handle", rule, "ncclEpDispatch before", "none")
 }
 
+/// What a receive half says whose send has not run.
+pub(super) fn not_sent() -> Refusal {
+    let rule = "the send half of a staged operation has run before its receive half";
+    let class = FailureClass::UndefinedBehaviour;
+    Refusal::usage(class, "handle", rule, "a staged send", "none")
+}
+
 /// Turns a failed compilation into what the vendor's library returns for it (EP 7.4).
 pub(super) fn compile_failure(
     argument: &str,

@@ -4,7 +4,6 @@ use nccl_ep_sys::{ncclEpCompleteConfig_t, ncclEpHandle_t};
 
 use crate::entry::Scope;
 use crate::ep::{handle, ll, structs};
-use crate::lock::lock;
 use crate::refusal::{FailureClass, Outcome};
 
 /// # Safety
@@ -21,5 +20,5 @@ pub(crate) unsafe fn complete(
     let (group, ready) = handle.view()?;
     scope.enter(group.member);
     // SAFETY: as above: the tensors of the staged call are still there.
-    unsafe { ll::complete(&group, &mut lock(&ready.low)) }
+    unsafe { ll::complete(&group, &ready.low) }
 }

@@ -23,7 +23,7 @@ pub(crate) struct Handle {
 /// with work that outlives the call, and the handle.
 pub(crate) struct Ready {
     pub(crate) settings: HandleSettings,
-    pub(crate) low: Arc<Mutex<LowLatency>>,
+    pub(crate) low: Arc<LowLatency>,
     pub(crate) high: Arc<Mutex<HighThroughput>>,
     /// High throughput: the caller's handle memory. It takes a copy of what an update gives.
     pub(crate) memory: Option<HandleMemory>,

@@ -1,30 +1,38 @@
 //! `ncclEpComplete` (EP 6.1).
 
-use super::state::{LowLatency, Pending};
+use std::sync::Arc;
+
+use super::state::{LowLatency, Receive};
 use super::{combine, dispatch};
 use crate::ep::group::View;
+use crate::ep::refusals::not_sent;
 use crate::lock::lock;
 use crate::refusal::Outcome;
 
-/// The receive half of a staged operation, if there is one (EP 6.1).
+/// The receive half of a staged operation, if there is one. It runs on the stream of the send,
+/// whatever stream the caller names now (EP 6.1).
 ///
 /// # Safety
-/// The tensors of the staged call are still valid.
-pub(crate) unsafe fn complete(group: &View<'_>, state: &mut LowLatency) -> Outcome {
-    // SAFETY: this function's contract.
-    unsafe {
-        match &state.pending {
-            None => return Ok(()),
-            Some(Pending::Dispatch { operation, key, destination }) => {
-                dispatch::complete(group, &mut state.sent, *operation, *key, destination)?;
-            }
-            Some(Pending::Combine { operation, key, destination }) => {
-                combine::complete(group, &state.sent, *operation, *key, destination)?;
+/// The tensors of the staged call are valid until the stream has passed this call.
+pub(crate) unsafe fn complete(group: &View<'_>, state: &Arc<LowLatency>) -> Outcome {
+    let called = &mut *lock(&state.called);
+    let Some(pending) = called.pending else { return Ok(()) };
+    let (state, receive) = (Arc::clone(state), pending.receive);
+    group.submit(pending.stream, "ncclEpComplete", move |group| {
+        let work = &mut *lock(&state.work);
+        let staged = work.staged.ok_or_else(not_sent)?;
+        // SAFETY: this function's contract.
+        unsafe {
+            match receive {
+                Receive::Dispatch(to) => dispatch::complete(group, &mut work.sent, staged, &to)?,
+                Receive::Combine(to) => combine::complete(group, &work.sent, staged, &to)?,
             }
         }
-    }
+        work.staged = None;
+        Ok(())
+    })?;
     // On failure it stays, as the vendor's does.
-    state.pending = None;
+    called.pending = None;
     lock(group.staging).pending = false;
     Ok(())
 }

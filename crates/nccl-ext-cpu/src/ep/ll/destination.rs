@@ -3,6 +3,7 @@
 use nccl_ext_core::DataType;
 
 use crate::ep::staging::RowShape;
+use crate::ep::tensor::TopK;
 
 /// Where a rank receives the rows of a dispatch.
 #[derive(Clone, Copy)]
@@ -16,7 +17,18 @@ pub(super) struct DispatchDestination {
 #[derive(Clone, Copy)]
 pub(super) enum Outputs {
     ExpertMajor { rows: *mut u8, counters: *mut i32 },
-    RankMajor { rows: *mut u8, weights: *mut f32, ids: *mut i32, counters: *mut i32, global: bool },
+    RankMajor(RankMajor),
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct RankMajor {
+    pub(super) rows: *mut u8,
+    pub(super) weights: *mut f32,
+    pub(super) ids: *mut i32,
+    /// NULL when the caller does not want them.
+    pub(super) counters: *mut i32,
+    /// Whether received ids are global.
+    pub(super) global: bool,
 }
 
 impl Outputs {
@@ -39,6 +51,8 @@ pub(super) struct CombineDestination {
     /// Expert-major only.
     pub(super) weights: *const f32,
     pub(super) expert_major: bool,
+    /// The table of the last update.
+    pub(super) ids: TopK,
 }
 
 // SAFETY: the caller keeps output and weights valid until the operation is complete, from

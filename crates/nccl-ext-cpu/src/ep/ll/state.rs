@@ -2,6 +2,8 @@
 
 use std::sync::Mutex;
 
+use nccl_ext_core::raw::cudaStream_t;
+
 use super::destination::{CombineDestination, DispatchDestination};
 use super::entries::{Entries, Slots};
 use crate::ep::staging::Staging;
@@ -9,27 +11,69 @@ use crate::ep::tensor::TopK;
 use crate::lock::lock;
 use crate::world::KEYS;
 
-/// What a low-latency handle learns with each step.
+/// What a low-latency handle learns with each step. Streams' work, which may run when the call has
+/// long returned, shares it.
 #[derive(Default)]
 pub(crate) struct LowLatency {
+    /// Known as soon as a call has returned.
+    pub(super) called: Mutex<Called>,
+    /// Known when the work has run. Its lock is held while ranks meet, so no call takes it.
+    pub(super) work: Mutex<Work>,
+}
+
+/// What the arguments of the next call are checked against.
+#[derive(Default)]
+pub(super) struct Called {
     pub(super) topk: Option<TopK>,
-    pub(super) sent: LastDispatch,
+    /// Whether a dispatch was ever made.
+    pub(super) dispatched: bool,
     /// A staged send that waits for `ncclEpComplete`.
     pub(super) pending: Option<Pending>,
 }
 
-impl LowLatency {
+impl Called {
     /// Leaves the receive half of a staged operation to `ncclEpComplete`.
-    pub(super) fn postpone(&mut self, staging: &Mutex<Staging>, pending: Pending) {
-        self.pending = Some(pending);
+    pub(super) fn postpone(
+        &mut self,
+        staging: &Mutex<Staging>,
+        stream: cudaStream_t,
+        receive: Receive,
+    ) {
+        self.pending = Some(Pending { stream, receive });
         lock(staging).pending = true;
     }
 }
 
-/// The receive half of a staged operation.
-pub(super) enum Pending {
-    Dispatch { operation: u64, key: [u64; KEYS], destination: DispatchDestination },
-    Combine { operation: u64, key: [u64; KEYS], destination: CombineDestination },
+/// The receive half of a staged operation, and the stream of its send, on which it will run.
+#[derive(Clone, Copy)]
+pub(super) struct Pending {
+    pub(super) stream: cudaStream_t,
+    pub(super) receive: Receive,
+}
+
+// SAFETY: the caller keeps the stream until the operation is complete, from whatever thread that is
+// called.
+unsafe impl Send for Pending {}
+
+#[derive(Clone, Copy)]
+pub(super) enum Receive {
+    Dispatch(DispatchDestination),
+    Combine(CombineDestination),
+}
+
+/// What the last operations gave.
+#[derive(Default)]
+pub(super) struct Work {
+    pub(super) sent: LastDispatch,
+    /// The send that the next receive half belongs to.
+    pub(super) staged: Option<Staged>,
+}
+
+/// A send whose receive half has not run.
+#[derive(Clone, Copy)]
+pub(super) struct Staged {
+    pub(super) operation: u64,
+    pub(super) key: [u64; KEYS],
 }
 
 /// The last dispatch: what this rank sent, where that went, and how much it received.

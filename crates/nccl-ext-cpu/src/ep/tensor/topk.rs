@@ -5,6 +5,7 @@ use nccl_ext_core::DataType;
 use nccl_ext_core::raw::ncclDataType_t;
 
 use super::descriptor::{Tensor, WindowOnly};
+use crate::queue;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 use crate::world::Member;
 
@@ -59,6 +60,12 @@ impl TopK {
     /// The type of the ids.
     pub(crate) fn data_type(&self) -> ncclDataType_t {
         if self.wide { DataType::Int64.as_raw() } else { DataType::Int32.as_raw() }
+    }
+
+    /// The running work is about to read the ids.
+    pub(crate) fn declare(&self) -> Outcome {
+        let width = if self.wide { size_of::<i64>() } else { size_of::<i32>() };
+        queue::read(self.data, self.tokens * self.topk * width)
     }
 
     /// All ids, row by row.

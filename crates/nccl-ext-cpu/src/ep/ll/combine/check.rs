@@ -7,7 +7,7 @@ use crate::ep::arguments::{CombineArguments, output};
 use crate::ep::group::View;
 use crate::ep::ll::destination::CombineDestination;
 use crate::ep::ll::limits::{check_blocks, check_hidden};
-use crate::ep::ll::state::{LastDispatch, LowLatency};
+use crate::ep::ll::state::{Called, LastDispatch};
 use crate::ep::refusals::{check_row_fits, compile_failure, not_dispatched, not_updated};
 use crate::ep::settings::{HandleSettings, Settings, ll_groups, ll_warps};
 use crate::ep::slots::NOWHERE;
@@ -26,12 +26,12 @@ pub(super) struct Checked {
 pub(super) unsafe fn check(
     group: &View<'_>,
     handle: &HandleSettings,
-    state: &LowLatency,
+    called: &Called,
     arguments: &CombineArguments,
 ) -> Outcome<Checked> {
     let (member, settings) = (group.member, group.settings);
     let assert = FailureClass::Assert;
-    let topk = state.topk.ok_or_else(|| not_updated(assert, ncclResult_t::ncclInvalidUsage))?;
+    let topk = called.topk.ok_or_else(|| not_updated(assert, ncclResult_t::ncclInvalidUsage))?;
     let Settings { ranks, max_tokens, local_experts, .. } = *settings;
     let expert_major = handle.is_expert_major();
     let tokens = &arguments.tokens;
@@ -62,8 +62,7 @@ pub(super) unsafe fn check(
     check_blocks(settings)?;
     check_row(settings, arguments.data_type, hidden)?;
     lock(group.staging).require_nothing_pending()?;
-    // SAFETY: the caller keeps the table of the last update until the step's last combine.
-    unsafe { check_dispatched(&state.sent, topk)? };
+    require(called.dispatched, not_dispatched)?;
     let rows = tokens.data(member, undefined)?;
     let destination = CombineDestination {
         out: out.data(member, undefined)?,
@@ -72,6 +71,7 @@ pub(super) unsafe fn check(
         data_type: arguments.data_type,
         weights,
         expert_major,
+        ids: topk,
     };
     Ok(Checked { rows, destination })
 }
@@ -97,9 +97,10 @@ fn check_row(settings: &Settings, data_type: DataType, hidden: usize) -> Outcome
 ///
 /// # Safety
 /// The top-k table is valid and does not change meanwhile.
-unsafe fn check_dispatched(sent: &LastDispatch, topk: TopK) -> Outcome {
+pub(super) unsafe fn check_dispatched(sent: &LastDispatch, topk: TopK) -> Outcome {
     let undefined = FailureClass::UndefinedBehaviour;
     require(sent.operation != 0, not_dispatched)?;
+    topk.declare()?;
     // SAFETY: this function's contract.
     let ids = unsafe { topk.ids() };
     let same = ids.len() == sent.entries.experts.len()

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use crate::ep::group::View;
 use crate::ep::ll::destination::CombineDestination;
-use crate::ep::ll::state::{LastDispatch, ReceivedFrom};
+use crate::ep::ll::state::{LastDispatch, ReceivedFrom, Staged};
 use crate::ep::mask::{Masks, Packet, Rows, check_same_call};
 use crate::ep::refusals::not_dispatched;
 use crate::ep::staging::CombineSource;
 use crate::refusal::{Outcome, require};
-use crate::world::{Descriptor, KEYS};
+use crate::world::Descriptor;
 
 /// Sends each active rank the rows that the last dispatch received from it.
 ///
@@ -84,8 +84,7 @@ pub(super) unsafe fn receive(
     group: &View<'_>,
     masks: &Masks,
     sent: &LastDispatch,
-    operation: u64,
-    key: [u64; KEYS],
+    Staged { operation, key }: Staged,
     destination: &CombineDestination,
 ) -> Outcome {
     let packets = masks.collect(group.member, group.settings.timeout, operation);
@@ -101,6 +100,5 @@ pub(super) unsafe fn receive(
     let sources: Vec<_> = packets.iter().map(source).collect();
     // SAFETY: this function's contract. Who answers the dispatch has received all of it, so every
     // row is in its packet, and the packets stay until the sums are made.
-    unsafe { destination.sum(group, sent, &sources.iter().collect::<Vec<_>>()) };
-    Ok(())
+    unsafe { destination.sum(group, sent, &sources.iter().collect::<Vec<_>>()) }
 }

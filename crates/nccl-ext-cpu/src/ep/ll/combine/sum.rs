@@ -7,6 +7,8 @@ use crate::ep::numerics::{BLOCK, Token, with_token_type};
 use crate::ep::settings::Settings;
 use crate::ep::slots::NOWHERE;
 use crate::ep::staging::CombineSource;
+use crate::queue;
+use crate::refusal::Outcome;
 
 impl CombineDestination {
     /// # Safety
@@ -17,12 +19,24 @@ impl CombineDestination {
         group: &View<'_>,
         sent: &LastDispatch,
         peers: &[&CombineSource],
-    ) {
+    ) -> Outcome {
         let (settings, me) = (group.settings, group.member.rank());
+        self.declare()?;
         with_token_type!(self.data_type, T => {
             // SAFETY: this function's contract.
             unsafe { Sum { destination: self, settings, sent, peers, me }.all::<T>(self.out.cast()) }
         });
+        Ok(())
+    }
+
+    /// The running work is about to read ids and weights, and to write the output.
+    fn declare(&self) -> Outcome {
+        let tokens = self.ids.tokens;
+        self.ids.declare()?;
+        if !self.weights.is_null() {
+            queue::read(self.weights.cast(), tokens * self.topk * size_of::<f32>())?;
+        }
+        queue::write(self.out, tokens * self.hidden * self.data_type.size())
     }
 }
 

@@ -6,7 +6,7 @@ use nccl_ext_core::raw::ncclResult_t;
 
 use crate::ep::arguments::{DispatchArguments, check_tokens, global_ids};
 use crate::ep::group::View;
-use crate::ep::ll::destination::Outputs;
+use crate::ep::ll::destination::{Outputs, RankMajor};
 use crate::ep::ll::limits::{check_blocks, check_hidden};
 use crate::ep::refusals::{compile_failure, not_updated};
 use crate::ep::settings::{HandleSettings, Layout, Settings};
@@ -117,13 +117,13 @@ unsafe fn tensors(
             counters = tensor.data(member, undefined)?.cast();
         }
     }
-    let outputs = Outputs::RankMajor {
+    let outputs = Outputs::RankMajor(RankMajor {
         rows: out.data(member, WindowOnly::Resolved)?,
         weights: out_weights.data(member, undefined)?.cast(),
         ids: ids.data(member, undefined)?.cast(),
         counters,
         global: global_ids(arguments.info.as_ref())?,
-    };
+    });
     check_zero_copy(settings, handle.layout, arguments)?;
     // Without tokens the pointer may be NULL, which says expert-major; nobody follows it then.
     let weights = weights.data(member, undefined)?.cast::<f32>();

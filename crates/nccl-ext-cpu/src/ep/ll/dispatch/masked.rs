@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::ep::group::View;
 use crate::ep::ll::destination::DispatchDestination;
-use crate::ep::ll::state::{LastDispatch, ReceivedFrom};
+use crate::ep::ll::state::{LastDispatch, ReceivedFrom, Staged};
 use crate::ep::mask::{Masks, Packet, Rows, check_same_call};
 use crate::ep::staging::{DispatchSource, RowShape};
 use crate::refusal::Outcome;
@@ -89,8 +89,7 @@ pub(super) unsafe fn receive(
     group: &View<'_>,
     masks: &Masks,
     sent: &mut LastDispatch,
-    operation: u64,
-    key: [u64; KEYS],
+    Staged { operation, key }: Staged,
     destination: &DispatchDestination,
 ) -> Outcome {
     let (settings, me) = (group.settings, group.member.rank());

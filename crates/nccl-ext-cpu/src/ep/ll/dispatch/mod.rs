@@ -4,5 +4,6 @@ mod check;
 mod masked;
 mod pull;
 mod run;
+mod uses;
 
 pub(crate) use run::{complete, dispatch};

@@ -2,7 +2,7 @@
 //! show, in the order of source rank and token.
 
 use crate::ep::group::View;
-use crate::ep::ll::destination::{DispatchDestination, Outputs};
+use crate::ep::ll::destination::{DispatchDestination, Outputs, RankMajor};
 use crate::ep::ll::state::LastDispatch;
 use crate::ep::settings::Settings;
 use crate::ep::slots::zeros;
@@ -49,19 +49,24 @@ impl DispatchDestination {
                 check_capacity(settings, peers)?;
                 slots.place_by_expert(entries, before);
                 zeros(received, settings.local_experts);
+                pull.count_by_expert(received);
+                self.declare_received(settings, received)?;
+                received.fill(0);
                 // SAFETY: this function's contract, and no expert receives too much.
                 unsafe {
                     pull.expert_major(rows, received);
                     publish(received, counters);
                 }
             }
-            Outputs::RankMajor { rows, weights, ids, counters, global } => {
+            Outputs::RankMajor(outputs) => {
                 slots.place_by_rank(entries, self.shape.topk, settings.local_experts);
                 zeros(received, settings.ranks);
+                pull.count_by_source(received);
+                self.declare_received(settings, received)?;
                 // SAFETY: this function's contract.
                 unsafe {
-                    pull.rank_major(rows, weights, ids, global, received);
-                    publish(received, counters);
+                    pull.rank_major(&outputs, received);
+                    publish(received, outputs.counters);
                 }
             }
         }
@@ -97,6 +102,26 @@ impl Pull<'_> {
         (own < local).then_some(own)
     }
 
+    fn count_by_expert(&self, received: &mut [u32]) {
+        let first = self.me * self.settings.local_experts;
+        for peer in self.peers {
+            let counts = &peer.per_expert(self.settings.experts)[first..];
+            received.iter_mut().zip(counts).for_each(|(received, count)| *received += count);
+        }
+    }
+
+    fn count_by_source(&self, received: &mut [u32]) {
+        let topk = self.destination.shape.topk;
+        for (peer, received) in self.peers.iter().zip(received) {
+            let tokens = peer.experts(topk).chunks_exact(topk);
+            *received = tokens.filter(|token| self.is_for_me(token)).count() as u32;
+        }
+    }
+
+    fn is_for_me(&self, token: &[u32]) -> bool {
+        token.iter().any(|&expert| self.local(expert).is_some())
+    }
+
     /// # Safety
     /// The output has the layout's shape, and no expert receives more than its rows.
     unsafe fn expert_major(&self, rows: *mut u8, received: &mut [u32]) {
@@ -115,19 +140,13 @@ impl Pull<'_> {
 
     /// # Safety
     /// The outputs have the layout's shapes.
-    unsafe fn rank_major(
-        &self,
-        rows: *mut u8,
-        weights: *mut f32,
-        ids: *mut i32,
-        global: bool,
-        received: &mut [u32],
-    ) {
+    unsafe fn rank_major(&self, outputs: &RankMajor, received: &mut [u32]) {
+        let RankMajor { rows, weights, ids, global, .. } = *outputs;
         let (topk, most) = (self.destination.shape.topk, self.settings.max_tokens);
         for (source, peer) in self.peers.iter().enumerate() {
             let mut slot = source * most;
             for (t, token) in peer.experts(topk).chunks_exact(topk).enumerate() {
-                if token.iter().all(|&expert| self.local(expert).is_none()) {
+                if !self.is_for_me(token) {
                     continue;
                 }
                 // SAFETY: this function's contract; a source has at most `max_tokens` tokens.
