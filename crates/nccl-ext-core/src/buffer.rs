@@ -8,15 +8,20 @@ use std::ptr::NonNull;
 use crate::data_type::Element;
 use crate::device::Device;
 use crate::error::{Error, Result};
-use crate::memory::{DeviceBuffer, DeviceBufferMut, RawBuffer};
+use crate::memory::{DeviceBuffer, DeviceBufferMut};
+use crate::order::LastUse;
+use crate::raw_buffer::RawBuffer;
 use crate::rules;
 use crate::rules::buffer::{COPY, CopyFacts, SIZE, SizeFacts};
 use crate::stream::Stream;
+use crate::usage::{Access, Usage, Use};
 
 /// Memory of a device, from `ncclMemAlloc`: GPU memory on GPUs, host memory on the CPU backend.
 /// With it one program runs on both. It outlives any communicator: it keeps none.
 ///
-/// Dropping it waits for the device's work, so nothing enqueued can still use it.
+/// It remembers the streams of its last uses ([`LastUse`]): a use on another stream waits for them on
+/// the device, reads and writes of the host and the drop wait for them here. Where they cannot be
+/// waited for, because a communicator was aborted or the driver fails, the memory is left behind.
 ///
 /// `nccl_ep::plan::Buffer` is another thing: a buffer that a plan foretells.
 #[doc(alias = "ncclMemAlloc")]
@@ -24,6 +29,7 @@ pub struct Buffer<T: Element> {
     ptr: NonNull<c_void>,
     len: usize,
     device: Device,
+    last_use: LastUse,
     element: PhantomData<T>,
 }
 
@@ -56,7 +62,8 @@ impl<T: Element> Buffer<T> {
             code,
             detail: "success, but no memory".into(),
         })?;
-        let mut buffer = Self { ptr, len, device, element: PhantomData };
+        let last_use = LastUse::new(device);
+        let mut buffer = Self { ptr, len, device, last_use, element: PhantomData };
         buffer.fill_bytes(0, Stream::DEFAULT)?;
         Ok(buffer)
     }
@@ -106,10 +113,11 @@ impl<T: Element> Buffer<T> {
         }
         let _current = self.device.activate()?;
         let call = backend.driver_function(backend.driver().fill, NAME)?;
-        let to = self.ptr.as_ptr() as u64;
-        // SAFETY: the range is this buffer's, borrowed mutably.
-        backend.check_driver(NAME, unsafe { call(to, value, self.bytes(), stream.as_raw()) })?;
-        stream.synchronize(self.device)
+        let (to, bytes) = (self.ptr.as_ptr() as u64, self.bytes());
+        self.write_and_wait(stream, || {
+            // SAFETY: the range is this buffer's, borrowed mutably.
+            backend.check_driver(NAME, unsafe { call(to, value, bytes, stream.as_raw()) })
+        })
     }
 
     /// Copies `data` to the front of the buffer, after the stream's earlier work, and waits for it.
@@ -135,10 +143,12 @@ impl<T: Element> Buffer<T> {
         let _current = self.device.activate()?;
         let call = backend.driver_function(backend.driver().copy_to_device, NAME)?;
         let from = data.as_ptr().cast();
-        // SAFETY: both ranges hold `data.len()` elements; `data` is borrowed until the copy is done.
-        let code = unsafe { call(to, from, size_of_val(data), stream.as_raw()) };
-        backend.check_driver(NAME, code)?;
-        stream.synchronize(self.device)
+        self.write_and_wait(stream, || {
+            // SAFETY: both ranges hold `data.len()` elements; `data` is borrowed until the copy is
+            // done.
+            let code = unsafe { call(to, from, size_of_val(data), stream.as_raw()) };
+            backend.check_driver(NAME, code)
+        })
     }
 
     /// Copies the front of the buffer to `data`, after the stream's earlier work, and waits for it.
@@ -163,8 +173,14 @@ impl<T: Element> Buffer<T> {
         let bytes = unsafe {
             core::slice::from_raw_parts_mut(data.as_mut_ptr().cast::<u8>(), size_of_val(data))
         };
+        self.last_use.before(stream, Access::Read)?;
         // SAFETY: `range` made sure that the buffer holds as many bytes from there on.
-        unsafe { self.device.copy_to_host(from as *const core::ffi::c_void, bytes, stream) }
+        let read = unsafe { self.device.copy_to_host(from as *const c_void, bytes, stream) };
+        match read {
+            Ok(()) => self.last_use.after_wait(stream),
+            Err(_) => self.last_use.after(stream, Access::Read)?,
+        }
+        read
     }
 
     /// Copies all bytes of `source` to the front of the buffer, after the stream's earlier work,
@@ -178,7 +194,7 @@ impl<T: Element> Buffer<T> {
         B: DeviceBuffer + ?Sized,
     {
         const NAME: &str = "cuMemcpyDtoDAsync_v2";
-        let source = source.raw();
+        let (source, usage) = (source.raw(), source.usage());
         self.device.check_memory("source", &source)?;
         stream.check_on(self.device)?;
         let to = self.range(0, source.bytes.div_ceil(size_of::<T>()))?;
@@ -189,9 +205,28 @@ impl<T: Element> Buffer<T> {
         let _current = self.device.activate()?;
         let call = backend.driver_function(backend.driver().copy_on_device, NAME)?;
         let from = source.ptr as u64;
-        // SAFETY: both ranges hold the bytes, and `source` is borrowed until the copy is done.
-        backend.check_driver(NAME, unsafe { call(to, from, source.bytes, stream.as_raw()) })?;
-        stream.synchronize(self.device)
+        self.write_and_wait(stream, || {
+            Use::around(stream, &[Use::read(usage)], || {
+                // SAFETY: both ranges hold the bytes, and `source` is borrowed until the copy is done.
+                let code = unsafe { call(to, from, source.bytes, stream.as_raw()) };
+                backend.check_driver(NAME, code)
+            })
+        })
+    }
+
+    /// Enqueues a write after the earlier uses, and waits for it.
+    fn write_and_wait(
+        &mut self,
+        stream: Stream<'_>,
+        enqueue: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        self.last_use.before(stream, Access::Write)?;
+        let written = enqueue().and_then(|()| stream.synchronize(self.device));
+        match written {
+            Ok(()) => self.last_use.forget(), // this one was ordered after all others
+            Err(_) => self.last_use.after(stream, Access::Write)?,
+        }
+        written
     }
 
     /// All elements, as [`read_into`](Self::read_into) gives them.
@@ -212,10 +247,14 @@ impl<T: Element> Buffer<T> {
     }
 }
 
-// SAFETY: the memory belongs to the buffer until its drop, which waits for the device's work.
+// SAFETY: the memory belongs to the buffer until its drop, which waits for the uses it was told of.
 unsafe impl<T: Element> DeviceBuffer for Buffer<T> {
     fn raw(&self) -> RawBuffer {
         RawBuffer::on(self.device, self.ptr.as_ptr(), self.bytes(), T::DATA_TYPE)
+    }
+
+    fn usage(&self) -> Option<&dyn Usage> {
+        Some(&self.last_use)
     }
 }
 
@@ -229,9 +268,10 @@ unsafe impl<T: Element> DeviceBufferMut for Buffer<T> {
 impl<T: Element> Drop for Buffer<T> {
     fn drop(&mut self) {
         let backend = self.device.backend();
-        let scope = self.device.activate();
-        let waited = scope.as_ref().map_err(Clone::clone).and_then(|scope| scope.synchronize());
-        if let Err(error) = waited {
+        let scope = self.last_use.wait().and_then(|()| self.device.activate());
+        // Calls of the libraries do not tell it yet.
+        let scope = scope.and_then(|scope| scope.synchronize().map(|()| scope));
+        if let Err(error) = &scope {
             // Freeing memory that a kernel may still write is worse than keeping it.
             tracing::error!(%error, bytes = self.bytes(), "leaking a buffer: cannot wait for its use");
             return;

@@ -2,10 +2,12 @@
 
 use crate::comm::Comm;
 use crate::error::{Result, Scope};
-use crate::memory::{DeviceBuffer, DeviceBufferMut, RawBuffer};
+use crate::memory::{DeviceBuffer, DeviceBufferMut};
 use crate::raw::ncclRedOp_t;
+use crate::raw_buffer::RawBuffer;
 use crate::rules::{self, comm};
 use crate::stream::Stream;
+use crate::usage::Use;
 
 /// How all-reduce combines values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -44,22 +46,20 @@ impl Comm {
         S: DeviceBuffer + ?Sized,
         D: DeviceBufferMut + ?Sized,
     {
-        let (send, recv) = (send.raw(), recv.raw_mut());
-        self.check_pair(&send, &recv, self.size(), stream)?;
+        let from = send.usage();
+        let (send, to) = (send.raw(), recv.raw_mut());
+        let uses = [Use::read(from), Use::write(recv.usage())];
+        self.check_pair(&send, &to, self.size(), stream)?;
         let count = send.bytes / send.data_type.size();
         let data_type = send.data_type.as_raw();
         let _device = self.activate()?;
         let _calls = self.lock();
+        let function = self.backend().nccl().ncclAllGather;
+        let arguments =
+            (send.ptr.cast_const(), to.ptr, count, data_type, self.as_raw(), stream.as_raw());
         // SAFETY: `check_pair` made sure that both hold the elements; their owners keep them valid
         // until the enqueued work is done.
-        unsafe {
-            let function = self.backend().nccl().ncclAllGather;
-            self.call(
-                "ncclAllGather",
-                function,
-                (send.ptr.cast_const(), recv.ptr, count, data_type, self.as_raw(), stream.as_raw()),
-            )
-        }
+        self.enqueue(stream, &uses, || unsafe { self.call("ncclAllGather", function, arguments) })
     }
 
     /// Combines `send` of every rank element by element into every rank's `recv`.
@@ -78,29 +78,26 @@ impl Comm {
         S: DeviceBuffer + ?Sized,
         D: DeviceBufferMut + ?Sized,
     {
-        let (send, recv) = (send.raw(), recv.raw_mut());
-        self.check_pair(&send, &recv, 1, stream)?;
+        let from = send.usage();
+        let (send, to) = (send.raw(), recv.raw_mut());
+        let uses = [Use::read(from), Use::write(recv.usage())];
+        self.check_pair(&send, &to, 1, stream)?;
         let count = send.bytes / send.data_type.size();
         let data_type = send.data_type.as_raw();
         let _device = self.activate()?;
         let _calls = self.lock();
+        let function = self.backend().nccl().ncclAllReduce;
+        let arguments = (
+            send.ptr.cast_const(),
+            to.ptr,
+            count,
+            data_type,
+            reduction.as_raw(),
+            self.as_raw(),
+            stream.as_raw(),
+        );
         // SAFETY: as in `all_gather`.
-        unsafe {
-            let function = self.backend().nccl().ncclAllReduce;
-            self.call(
-                "ncclAllReduce",
-                function,
-                (
-                    send.ptr.cast_const(),
-                    recv.ptr,
-                    count,
-                    data_type,
-                    reduction.as_raw(),
-                    self.as_raw(),
-                    stream.as_raw(),
-                ),
-            )
-        }
+        self.enqueue(stream, &uses, || unsafe { self.call("ncclAllReduce", function, arguments) })
     }
 
     /// Copies `root`'s `buffer` to every rank's.
@@ -112,32 +109,28 @@ impl Comm {
     where
         B: DeviceBufferMut + ?Sized,
     {
-        let buffer = buffer.raw_mut();
-        let checked = self.check_memory("buffer", &buffer);
+        let raw = buffer.raw_mut();
+        let uses = [Use::write(buffer.usage())];
+        let checked = self.check_memory("buffer", &raw);
         self.tell_if_local(checked.and_then(|()| self.check_stream(stream)))?;
         let facts = comm::RootFacts { root, ranks: self.size() };
         rules::check(comm::ROOT, |broken| broken(&facts))?;
         let root = root as i32; // less than the ranks, which NCCL counts in an `int`
-        let count = buffer.bytes / buffer.data_type.size();
+        let count = raw.bytes / raw.data_type.size();
         let _device = self.activate()?;
         let _calls = self.lock();
+        let function = self.backend().nccl().ncclBroadcast;
+        let arguments = (
+            raw.ptr.cast_const(),
+            raw.ptr,
+            count,
+            raw.data_type.as_raw(),
+            root,
+            self.as_raw(),
+            stream.as_raw(),
+        );
         // SAFETY: as in `all_gather`; NCCL allows sending and receiving in place.
-        unsafe {
-            let function = self.backend().nccl().ncclBroadcast;
-            self.call(
-                "ncclBroadcast",
-                function,
-                (
-                    buffer.ptr.cast_const(),
-                    buffer.ptr,
-                    count,
-                    buffer.data_type.as_raw(),
-                    root,
-                    self.as_raw(),
-                    stream.as_raw(),
-                ),
-            )
-        }
+        self.enqueue(stream, &uses, || unsafe { self.call("ncclBroadcast", function, arguments) })
     }
 
     /// Passes on the verdict of a check before a collective. Only this rank knows its buffers:

@@ -4,14 +4,19 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use crate::backend::MemorySpace;
+use crate::deadline;
 use crate::device::Device;
-use crate::driver::{self, CuEvent};
+use crate::driver::{self, CuEvent, CuResult};
 use crate::error::Result;
 use crate::rules;
 use crate::rules::event::{ELAPSED, ElapsedFacts, PLACE, PairFacts};
 use crate::stream::Stream;
 
-/// A point in a stream's work, for timing.
+/// `CU_EVENT_DISABLE_TIMING`.
+const WITHOUT_TIME: core::ffi::c_uint = 2;
+
+/// A point in a stream's work: for timing, for waiting, and for order between streams
+/// ([`Stream::wait`]).
 ///
 /// On host backends, which finish every call before it returns, it is the time of
 /// [`record`](Self::record).
@@ -39,7 +44,15 @@ impl Event {
     /// driver function.
     #[doc(alias = "cuEventCreate")]
     pub fn new(device: impl Into<Device>) -> Result<Self> {
-        let device = device.into();
+        Self::with_flags(device.into(), 0)
+    }
+
+    /// An event that keeps no time: recorded and waited for faster.
+    pub(crate) fn for_order(device: Device) -> Result<Self> {
+        Self::with_flags(device, WITHOUT_TIME)
+    }
+
+    fn with_flags(device: Device, flags: core::ffi::c_uint) -> Result<Self> {
         const NAME: &str = "cuEventCreate";
         let backend = device.backend();
         if backend.memory() == MemorySpace::Host {
@@ -48,8 +61,8 @@ impl Event {
         let _current = device.activate()?;
         let call = backend.driver_function(backend.driver().event_create, NAME)?;
         let mut raw = core::ptr::null_mut();
-        // SAFETY: `raw` outlives the call; 0 asks for an event that keeps time.
-        backend.check_driver(NAME, unsafe { call(&mut raw, 0) })?;
+        // SAFETY: `raw` outlives the call; the flags are the driver's.
+        backend.check_driver(NAME, unsafe { call(&mut raw, flags) })?;
         Ok(Self { point: Point::Device(raw), device })
     }
 
@@ -90,6 +103,35 @@ impl Event {
         backend.check_driver(NAME, unsafe { call(raw) })
     }
 
+    /// Whether the work before the event has run; true when it was never recorded. Asks, and does
+    /// not wait.
+    ///
+    /// # Errors
+    /// As [`synchronize`](Self::synchronize).
+    #[doc(alias = "cuEventQuery")]
+    pub fn is_done(&self) -> Result<bool> {
+        const NAME: &str = "cuEventQuery";
+        let Point::Device(raw) = self.point else { return Ok(true) };
+        let backend = self.device.backend();
+        let _current = self.device.activate()?;
+        let call = backend.driver_function(backend.driver().event_query, NAME)?;
+        // SAFETY: the event was made here.
+        match unsafe { call(raw) } {
+            CuResult::NOT_READY => Ok(false),
+            code => backend.check_driver(NAME, code).map(|()| true),
+        }
+    }
+
+    /// As [`synchronize`](Self::synchronize), but no longer than `limit`. What still runs then goes
+    /// on running: nothing can stop a kernel.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`](crate::Error::Timeout) past the limit; otherwise as
+    /// [`synchronize`](Self::synchronize).
+    pub fn wait_for(&self, limit: Duration) -> Result<()> {
+        deadline::poll("waiting for an event", Some(limit), || self.is_done())
+    }
+
     /// Waits for this event, then gives the time from `start` to it, to about half a microsecond.
     ///
     /// # Errors
@@ -124,6 +166,27 @@ impl Event {
                 rules::check(ELAPSED, |broken| broken(&facts)).map(|()| Duration::ZERO)
             }
         }
+    }
+}
+
+impl Stream<'_> {
+    /// Makes everything that is enqueued on this stream from now on wait for the event. The host does
+    /// not wait, and an event that was never recorded adds nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for an event of another device than the stream's;
+    /// otherwise as [`Event::new`].
+    #[doc(alias = "cuStreamWaitEvent")]
+    pub fn wait(self, event: &Event) -> Result<()> {
+        const NAME: &str = "cuStreamWaitEvent";
+        self.check_on(event.device)?;
+        let Point::Device(raw) = event.point else { return Ok(()) };
+        let backend = event.device.backend();
+        let _current = event.device.activate()?;
+        let call = backend.driver_function(backend.driver().stream_wait_event, NAME)?;
+        // SAFETY: the event was made here, the stream lives by the contract of its maker; 0 is the
+        // only flag outside of captures.
+        backend.check_driver(NAME, unsafe { call(self.as_raw(), raw, 0) })
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::device::Device;
 use crate::error::Result;
-use crate::memory::RawBuffer;
+use crate::raw_buffer::RawBuffer;
 use crate::rules;
 use crate::rules::memory::{MemoryFacts, PLACE};
 

@@ -17,10 +17,14 @@ impl Backend {
         })
     }
 
-    /// Turns a driver code into an error that names the call.
+    /// Turns a driver code into an error: the one behind it where the backend has hooks that know
+    /// it, else one that names the call.
     pub(crate) fn check_driver(self, call: &'static str, result: CuResult) -> Result<()> {
         if result == CuResult::SUCCESS {
             return Ok(());
+        }
+        if let Some(error) = self.hooks().and_then(|hooks| (hooks.take_error)()) {
+            return Err(error);
         }
         let mut detail = String::new();
         if let Some(error_name) = self.driver().error_name {

@@ -1,5 +1,6 @@
 //! A backend: the function tables that everything above calls through.
 
+mod abandoned;
 mod builder;
 mod contexts;
 mod driver_calls;
@@ -66,6 +67,7 @@ struct Inner {
     hooks: Option<Hooks>,
     jit: Option<JitRoots>,
     contexts: contexts::Contexts,
+    abandoned: abandoned::Abandoned,
 }
 
 /// A `Copy` handle to the tables of NCCL, the driver and the extension libraries.
@@ -91,7 +93,13 @@ impl Backend {
             hooks: None,
             jit: None,
             contexts: contexts::Contexts::new(),
+            abandoned: abandoned::Abandoned::new(),
         })
+    }
+
+    /// Streams that something else owns, and whose work nobody waits for any more.
+    pub(crate) fn abandoned(self) -> &'static abandoned::Abandoned {
+        &self.0.abandoned
     }
 
     /// The name its maker gave it.

@@ -1,13 +1,14 @@
 //! Joining a communicator.
 
 use std::fmt;
-use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
+use super::end::End;
 use super::{Comm, Inner};
 use crate::backend::Backend;
 use crate::device::Device;
 use crate::error::Result;
+use crate::order::LastUse;
 use crate::raw::{ncclComm_t, ncclResult_t, ncclUniqueId};
 use crate::rules::{self, comm};
 
@@ -108,13 +109,15 @@ impl Comm {
         let size = ask("ncclCommCount", nccl.ncclCommCount)?;
         let rank = ask("ncclCommUserRank", nccl.ncclCommUserRank)?;
         let ordinal = ask("ncclCommCuDevice", nccl.ncclCommCuDevice)?;
+        let device = Device::new(backend, ordinal);
         Ok(Self(Arc::new(Inner {
             raw,
             rank: rank.max(0).unsigned_abs() as usize,
             size: size.max(0).unsigned_abs() as usize,
-            device: Device::new(backend, ordinal),
+            device,
             calls: Mutex::new(()),
-            marked_for_abort: AtomicBool::new(false),
+            end: End::new(),
+            last_use: LastUse::new(device),
         })))
     }
 }

@@ -4,7 +4,7 @@ use super::Comm;
 use crate::backend::MemorySpace;
 use crate::driver;
 use crate::error::Result;
-use crate::memory::RawBuffer;
+use crate::raw_buffer::RawBuffer;
 use crate::rules::{self, memory};
 use crate::stream::Stream;
 

@@ -1,17 +1,21 @@
 //! Communicators.
 
+mod abort;
 mod bootstrap;
+mod end;
 mod memory;
+mod work;
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 pub use self::bootstrap::UniqueId;
+use self::end::End;
 use crate::backend::{self, Backend};
 use crate::device::{Device, DeviceScope};
 use crate::error::{Error, Refused, Result};
 use crate::guard::Foreign;
+use crate::order::LastUse;
 use crate::raw::{ncclComm_t, ncclResult_t};
 
 struct Inner {
@@ -22,7 +26,10 @@ struct Inner {
     /// Held over each native call: NCCL allows one thread at a time on a communicator, and the
     /// extensions run collectives of their own on it.
     calls: Mutex<()>,
-    marked_for_abort: AtomicBool,
+    /// How it will end.
+    end: End,
+    /// Streams that it was used on. NCCL orders its own work; this is for waits and aborts.
+    last_use: LastUse,
 }
 
 // SAFETY: NCCL communicators are not tied to a thread; `calls` keeps two threads from using one at
@@ -36,8 +43,9 @@ unsafe impl Sync for Inner {}
 /// Clones share it. The last clone's drop aborts it, which talks to no peer: a collective in a drop
 /// would hang when one is gone. [`destroy`](Self::destroy) ends it in good order.
 ///
-/// On GPUs an abort waits for the device. While a kernel of libnccl_ep waits for a peer that does
-/// not come it does not return, and neither does the drop (EP 6.4); end the process then.
+/// On GPUs that waits for the device. While a kernel of libnccl_ep waits for a peer that does not come
+/// it does not return, and neither does the drop (EP 6.4): [`abort`](Self::abort) the communicator
+/// first.
 #[derive(Clone)]
 #[doc(alias = "ncclComm_t")]
 pub struct Comm(Arc<Inner>);
@@ -92,34 +100,13 @@ impl Comm {
         self.0.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Marks it for abort: something on it was leaked or left out of step, so it will not be
-    /// finalised in good order.
-    pub fn mark_for_abort(&self) {
-        self.0.marked_for_abort.store(true, Ordering::Release);
-    }
-
-    /// Whether it is marked for abort.
-    #[must_use]
-    pub fn is_marked_for_abort(&self) -> bool {
-        self.0.marked_for_abort.load(Ordering::Acquire)
-    }
-
-    /// Tells the peers, where the backend can, that this rank will not come to the next
-    /// collective, and marks the communicator for abort.
-    pub fn fail(&self, error: &Error) {
-        self.mark_for_abort();
-        if let Some(hooks) = self.backend().hooks() {
-            // SAFETY: the communicator lives as long as this handle.
-            unsafe { (hooks.fail_rank)(self.0.raw, error) };
-        }
-    }
-
     /// Makes a native call of this communicator's backend through the [`guard`](crate::guard) and
     /// turns what comes back into the best error, on the call's thread.
     ///
     /// The caller holds [`lock`](Self::lock) and has the device current.
     ///
     /// # Errors
+    /// [`Error::Poisoned`] without the call once the communicator was [aborted](Self::abort);
     /// [`Error::Exception`] for a C++ exception, else what the backend reports.
     ///
     /// # Safety
@@ -133,6 +120,7 @@ impl Comm {
     where
         F: Foreign<Output = ncclResult_t>,
     {
+        self.refuse_if_aborted()?;
         let backend = self.backend();
         // SAFETY: this function's contract; the communicator lives as long as this handle, and
         // NCCL's text stays until its next error on this thread.
@@ -165,7 +153,7 @@ impl Comm {
                 return Err(Refused::kept(error, Self(shared)));
             }
         };
-        if inner.marked_for_abort.load(Ordering::Acquire) {
+        if inner.end.is_marked() {
             return Ok(()); // the drop aborts it
         }
         let inner = std::mem::ManuallyDrop::new(inner);
@@ -184,6 +172,11 @@ impl Comm {
 
 impl Drop for Inner {
     fn drop(&mut self) {
+        // Once marked, kernels may wait for peers that do not come, and NCCL's abort for the kernels.
+        if self.end.is_marked() && !matches!(self.last_use.is_done(), Ok(true)) {
+            tracing::warn!(rank = self.rank, "a communicator with unfinished work is left behind");
+            return;
+        }
         // SAFETY: the last owner gives up a live communicator.
         let code = unsafe { (self.device.backend().nccl().ncclCommAbort)(self.raw) };
         if !code.is_success() {

@@ -136,6 +136,11 @@ impl fmt::Display for Error {
                  first at token {token}, choice {choice}; the call was made without those that would \
                  corrupt memory; mend the router, or find them with Validation::Data"
             ),
+            Self::Timeout { phase, ranks, waited } if ranks.is_empty() => write!(
+                f,
+                "{phase}: not done within {waited:?}; it goes on, and what it uses must be kept; is \
+                 every peer alive and in the same call? Comm::abort gives up"
+            ),
             Self::Timeout { phase, ranks, waited } => {
                 write!(f, "{phase}: no sign of rank")?;
                 if ranks.len() != 1 {

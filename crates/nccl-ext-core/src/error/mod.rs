@@ -197,11 +197,11 @@ pub enum Error {
         /// In whose words: what the rank was doing.
         reason: String,
     },
-    /// Ranks did not arrive in time.
+    /// Ranks did not arrive, or work was not done, in time.
     Timeout {
         /// The operation that waited.
         phase: &'static str,
-        /// The ranks that had not arrived.
+        /// The ranks that had not arrived; empty where nobody knows whom the work waits for.
         ranks: Vec<usize>,
         /// How long it waited.
         waited: Duration,
@@ -337,12 +337,12 @@ mod tests {
             invalid(Scope::Uniform).to_string(),
             "`num_experts`: experts divide evenly over ranks; expected a multiple of 3, found 256"
         );
-        let second = RacingUse::new("ncclEpCombine", "stream 4 of rank 1".into(), false);
-        let first = RacingUse::new("ncclEpDispatch", "stream 3 of rank 1".into(), true);
+        let second = RacingUse::new("ncclReduce", "stream 4 of rank 1".into(), false);
+        let first = RacingUse::new("ncclAllGather", "stream 3 of rank 1".into(), true);
         assert_eq!(
             Error::race(first, second, "512 bytes of rank 1".into(), 64..128).to_string(),
-            "ncclEpCombine reads bytes 64..128 of 512 bytes of rank 1 on stream 4 of rank 1, \
-             ncclEpDispatch writes them on stream 3 of rank 1, and nothing orders the two; use one \
+            "ncclReduce reads bytes 64..128 of 512 bytes of rank 1 on stream 4 of rank 1, \
+             ncclAllGather writes them on stream 3 of rank 1, and nothing orders the two; use one \
              stream, or let the second wait for an event of the first"
         );
         assert_eq!(
@@ -356,6 +356,12 @@ mod tests {
         assert_eq!(
             timeout.to_string(),
             "dispatch: no sign of ranks 1, 3 within 2s; does every rank make this call?"
+        );
+        let (phase, waited) = ("waiting for an event", Duration::from_millis(5));
+        assert_eq!(
+            Error::Timeout { phase, ranks: vec![], waited }.to_string(),
+            "waiting for an event: not done within 5ms; it goes on, and what it uses must be kept; is \
+             every peer alive and in the same call? Comm::abort gives up"
         );
     }
 

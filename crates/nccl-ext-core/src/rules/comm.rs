@@ -1,6 +1,6 @@
 //! Rules of communicators and their collectives.
 
-use crate::memory::RawBuffer;
+use crate::raw_buffer::RawBuffer;
 use crate::rules;
 
 /// Who joins what.

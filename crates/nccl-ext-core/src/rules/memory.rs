@@ -1,7 +1,7 @@
 //! Rules of memory that a call is given.
 
 use crate::device::Device;
-use crate::memory::RawBuffer;
+use crate::raw_buffer::RawBuffer;
 use crate::rules;
 
 /// Memory, and the device that shall use it.

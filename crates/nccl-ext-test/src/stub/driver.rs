@@ -14,12 +14,11 @@ pub(super) const TABLE: DriverApi = DriverApi {
     context_set: Some(context_set),
     primary_context_retain: Some(context_retain),
     context_synchronize: Some(context_synchronize),
-    stream_synchronize: Some(stream_synchronize),
     stream_is_capturing: Some(stream_is_capturing),
     copy_to_device: Some(copy_in),
     copy_to_host: Some(copy_out),
     fill: Some(fill),
-    ..DriverApi::NONE
+    ..super::order::TABLE
 };
 
 thread_local! {
@@ -67,10 +66,6 @@ unsafe extern "C" fn context_set(_: CuContext) -> CuResult {
 }
 
 unsafe extern "C" fn context_synchronize() -> CuResult {
-    CuResult::SUCCESS
-}
-
-unsafe extern "C" fn stream_synchronize(_: cudaStream_t) -> CuResult {
     CuResult::SUCCESS
 }
 

@@ -6,6 +6,7 @@ mod driver;
 pub mod ep;
 pub mod m2n;
 mod nccl;
+mod order;
 
 pub use calls::{fail_next, take_calls};
 pub use driver::set_capturing;

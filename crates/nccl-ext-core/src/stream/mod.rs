@@ -1,28 +1,33 @@
 //! CUDA streams.
 
+mod object;
+mod owned;
+
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::Duration;
 
+pub(crate) use self::object::StreamObject;
+pub use self::owned::OwnedStream;
 use crate::backend::MemorySpace;
+use crate::deadline;
 use crate::device::Device;
-use crate::driver;
+use crate::driver::CuResult;
 use crate::error::Result;
 use crate::raw::cudaStream_t;
 use crate::rules;
 use crate::rules::stream::{PLACE, StreamFacts};
 
-/// `CU_STREAM_NON_BLOCKING`.
-const NON_BLOCKING: core::ffi::c_uint = 1;
-
 /// A borrowed CUDA stream: work enqueued on it runs in order.
 ///
 /// Backends whose memory is the host's run every call before it returns and ignore the stream.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 #[doc(alias = "cudaStream_t")]
 pub struct Stream<'a> {
     raw: cudaStream_t,
-    /// Where it is, for streams of ours.
-    device: Option<Device>,
+    /// For streams of ours.
+    object: Option<&'a Arc<StreamObject>>,
     owner: PhantomData<&'a ()>,
 }
 
@@ -33,10 +38,10 @@ unsafe impl Sync for Stream<'_> {}
 
 impl Stream<'static> {
     /// The legacy default stream of the device that a call is made on.
-    pub const DEFAULT: Self = Self { raw: core::ptr::null_mut(), device: None, owner: PhantomData };
+    pub const DEFAULT: Self = Self { raw: core::ptr::null_mut(), object: None, owner: PhantomData };
 }
 
-impl Stream<'_> {
+impl<'a> Stream<'a> {
     /// Wraps a stream that something else owns.
     ///
     /// # Safety
@@ -44,18 +49,34 @@ impl Stream<'_> {
     /// the work enqueued through the result is done.
     #[must_use]
     pub const unsafe fn from_raw(raw: cudaStream_t) -> Self {
-        Self { raw, device: None, owner: PhantomData }
+        Self { raw, object: None, owner: PhantomData }
     }
 
     /// Its device; `None` for the default stream and for streams that something else owns.
     #[must_use]
-    pub const fn device(self) -> Option<Device> {
-        self.device
+    pub fn device(self) -> Option<Device> {
+        self.object.map(|object| object.device())
+    }
+
+    /// Which stream of ours it is. Numbers start at 1 and are never used again, unlike the addresses
+    /// behind C handles; 0 stands for every stream that something else owns.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        self.object.map_or(0, |object| object.number())
+    }
+
+    /// What keeps it alive, for streams of ours.
+    pub(crate) fn object(self) -> Option<&'a Arc<StreamObject>> {
+        self.object
+    }
+
+    pub(crate) fn of(object: &'a Arc<StreamObject>) -> Self {
+        Self { raw: object.as_raw(), object: Some(object), owner: PhantomData }
     }
 
     /// Refuses this stream for work of another device than its own.
     pub(crate) fn check_on(self, device: Device) -> Result<()> {
-        let facts = StreamFacts { stream: self.device, device };
+        let facts = StreamFacts { stream: self.device(), device };
         rules::check(PLACE, |broken| broken(&facts))
     }
 
@@ -107,70 +128,46 @@ impl Stream<'_> {
         backend.check_driver(NAME, unsafe { call(self.raw, &mut status) })?;
         Ok(status != 0)
     }
-}
-
-/// A stream of one's own on a device. It does not wait for the legacy default
-/// stream, nor the other way round.
-///
-/// Its drop does not wait for the work that is enqueued on it.
-#[doc(alias = "cuStreamCreate")]
-pub struct OwnedStream {
-    /// NULL on host backends, which ignore streams.
-    raw: cudaStream_t,
-    device: Device,
-}
-
-// SAFETY: CUDA streams may be used from any thread.
-unsafe impl Send for OwnedStream {}
-// SAFETY: as above; the driver locks inside.
-unsafe impl Sync for OwnedStream {}
-
-impl OwnedStream {
-    /// Makes a stream on a device, or on a communicator's: `&comm`.
+    /// Whether everything enqueued so far has run. Asks, and does not wait. Always true on host
+    /// backends.
     ///
     /// # Errors
-    /// What the driver reports, [`Error::Unsupported`](crate::Error::Unsupported) without the
-    /// driver function.
-    pub fn new(device: impl Into<Device>) -> Result<Self> {
-        const NAME: &str = "cuStreamCreate";
+    /// As [`synchronize`](Self::synchronize).
+    #[doc(alias = "cuStreamQuery")]
+    pub fn is_done(self, device: impl Into<Device>) -> Result<bool> {
+        const NAME: &str = "cuStreamQuery";
         let device = device.into();
+        self.check_on(device)?;
         let backend = device.backend();
-        let mut raw = core::ptr::null_mut();
-        if backend.memory() == MemorySpace::Device {
-            let _current = device.activate()?;
-            let call = backend.driver_function(backend.driver().stream_create, NAME)?;
-            // SAFETY: `raw` outlives the call; the device's context is current.
-            backend.check_driver(NAME, unsafe { call(&mut raw, NON_BLOCKING) })?;
+        if backend.memory() == MemorySpace::Host {
+            return Ok(true);
         }
-        Ok(Self { raw, device })
+        let _current = device.activate()?;
+        let call = backend.driver_function(backend.driver().stream_query, NAME)?;
+        // SAFETY: the stream lives by the contract of `from_raw`.
+        match unsafe { call(self.raw) } {
+            CuResult::NOT_READY => Ok(false),
+            code => backend.check_driver(NAME, code).map(|()| true),
+        }
     }
 
-    /// The stream, to be given to calls.
-    #[must_use]
-    pub fn stream(&self) -> Stream<'_> {
-        Stream { raw: self.raw, device: Some(self.device), owner: PhantomData }
-    }
-}
-
-impl Drop for OwnedStream {
-    #[doc(alias = "cuStreamDestroy_v2")]
-    fn drop(&mut self) {
-        let Some(call) = self.device.backend().driver().stream_destroy else { return };
-        if self.raw.is_null() {
-            return;
-        }
-        let current = self.device.activate();
-        // SAFETY: the stream was made here and is given up once; the driver frees it when its work
-        // is done.
-        let code = unsafe { call(self.raw) };
-        if current.is_err() || code != driver::CuResult::SUCCESS {
-            tracing::error!(code = code.0, "a CUDA stream was leaked");
-        }
+    /// As [`synchronize`](Self::synchronize), but no longer than `limit`. What still runs then goes
+    /// on running: nothing can stop a kernel.
+    ///
+    /// # Errors
+    /// [`Error::Timeout`](crate::Error::Timeout) past the limit; otherwise as
+    /// [`synchronize`](Self::synchronize).
+    pub fn wait_for(self, device: impl Into<Device>, limit: Duration) -> Result<()> {
+        let device = device.into();
+        deadline::poll("waiting for a stream's work", Some(limit), || self.is_done(device))
     }
 }
 
-impl fmt::Debug for OwnedStream {
+impl fmt::Debug for Stream<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "OwnedStream({:p}, {})", self.raw, self.device)
+        match self.object {
+            Some(object) => write!(f, "Stream({}, {})", object.number(), object.device()),
+            None => write!(f, "Stream({:p})", self.raw),
+        }
     }
 }

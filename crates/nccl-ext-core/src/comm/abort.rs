@@ -1,0 +1,62 @@
+//! Giving a communicator up.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::Comm;
+use crate::error::{Error, Result};
+
+impl Comm {
+    /// Marks it for abort: something on it was leaked or left out of step, so it will not be
+    /// finalised in good order. Calls on other objects of it go on.
+    pub fn mark_for_abort(&self) {
+        self.0.end.mark();
+    }
+
+    /// Whether it is marked for abort.
+    #[must_use]
+    pub fn is_marked_for_abort(&self) -> bool {
+        self.0.end.is_marked()
+    }
+
+    /// Tells the peers, where the backend can, that this rank will not come to the next
+    /// collective, and marks the communicator for abort.
+    pub fn fail(&self, error: &Error) {
+        self.mark_for_abort();
+        if let Some(hooks) = self.backend().hooks() {
+            // SAFETY: the communicator lives as long as this handle.
+            unsafe { (hooks.fail_rank)(self.0.raw, error) };
+        }
+    }
+
+    /// Gives the communicator up, from any thread and at once: for when a peer is dead and work of
+    /// this rank waits for it in vain. The first reason stays. The peers are told where the backend
+    /// can.
+    ///
+    /// From here on no native call is begun on the communicator, its groups and handles; calls that
+    /// are inside go on. Nothing can stop a kernel, so work that is not done is left alone with all
+    /// that it uses: what was used on the streams of this communicator, also by others, is left
+    /// behind by its drop instead of waited for, unless its work is done. NCCL's own abort does not
+    /// return under a waiting kernel of libnccl_ep (EP 6.4), so it is called when the last owner
+    /// goes, if the work is done then, and otherwise never.
+    #[doc(alias = "ncclCommAbort")]
+    pub fn abort(&self, why: impl fmt::Display) {
+        let cause = Arc::new(Error::RankGone { reason: why.to_string() });
+        if !self.0.end.abort(&cause) {
+            return;
+        }
+        self.0.last_use.abandon(&cause);
+        self.fail(&cause);
+    }
+
+    /// Refuses native calls once the communicator was aborted.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] with the reason.
+    pub fn refuse_if_aborted(&self) -> Result<()> {
+        match self.0.end.aborted() {
+            Some(cause) => Err(Error::Poisoned { cause: Arc::clone(cause) }),
+            None => Ok(()),
+        }
+    }
+}
