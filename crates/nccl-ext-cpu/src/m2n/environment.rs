@@ -23,7 +23,7 @@ pub(super) enum LoadBalance {
 /// Sizes of PACK's staging buffers, ascending.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Buckets {
-    sizes: Vec<u64>,
+    pub(super) sizes: Vec<u64>,
     /// Nobody chose them.
     pub(super) implicit: bool,
 }

@@ -15,6 +15,9 @@ const MOST_SOURCES: usize = 16;
 const MOST_REPLICAS: usize = 129;
 const PIPE_FOLLOWERS: usize = 64;
 
+/// Bytes of a staging buffer from which on the vendor's ranks wait for ever (M2N 2.3 #1).
+const UNUSABLE_BUFFER: u64 = 1 << 32;
+
 /// Limits of PACK's path over host memory access in one domain.
 const DIRECT_RANKS: usize = 64;
 const DIRECT_SOURCES: usize = 32;
@@ -32,12 +35,18 @@ pub(crate) fn staging(
     request: u64,
 ) -> Result<(), BrokenRule> {
     let buckets = &environment.buckets;
-    require(buckets.holding(request).is_some(), || {
+    let argument = "NCCL_RESHARD_PACK_BUFFSIZES";
+    let found = || format!("a request of {request} bytes");
+    let buffer = buckets.holding(request).ok_or_else(|| {
         let profile = if buckets.implicit { "implicit default" } else { "largest configured" };
         let expected = format!("at most {} bytes ({profile})", buckets.largest());
-        let found = format!("a request of {request} bytes");
         let rule = "a tile fits the largest staging buffer";
-        BrokenRule::new(api, "NCCL_RESHARD_PACK_BUFFSIZES", rule, expected, found)
+        BrokenRule::new(api, argument, rule, expected, found())
+    })?;
+    require(buffer < UNUSABLE_BUFFER, || {
+        let rule = "a staging buffer is smaller than 2^32 bytes";
+        let found = format!("a buffer of {buffer} bytes for {}", found());
+        BrokenRule::new(api, argument, rule, UNUSABLE_BUFFER - 1, found).unchecked_by_the_vendor()
     })
 }
 
@@ -129,4 +138,32 @@ pub(crate) fn staged_transport(
         let followers = format!("followers={}", fed - 1);
         peers(api, "destination replicas", PIPE_FOLLOWERS, format_args!("{followers}"))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::m2n::environment::Buckets;
+
+    /// Case M12.
+    #[test]
+    fn staging_buffers_are_smaller_than_2_to_the_32() {
+        let with = |sizes: &[u64], request| {
+            let buckets = Buckets { sizes: sizes.to_vec(), implicit: false };
+            let environment = Environment { buckets, ..Environment::default() };
+            staging("ncclReshard", &environment, request).map_err(|broken| broken.text)
+        };
+        let three_gib = 3 << 30;
+        assert_eq!(with(&[three_gib], three_gib), Ok(()));
+        assert_eq!(with(&[4096, 1 << 32], 4096), Ok(()));
+        for request in [4097, 1 << 32] {
+            let text = with(&[4096, 1 << 32], request).unwrap_err();
+            let words = format!("a buffer of 4294967296 bytes for a request of {request} bytes");
+            assert!(
+                text.contains("NCCL_RESHARD_PACK_BUFFSIZES") && text.contains(&words),
+                "{text}"
+            );
+        }
+        assert!(with(&[4096, 1 << 32], (1 << 32) + 1).unwrap_err().contains("largest configured"));
+    }
 }

@@ -35,6 +35,8 @@ pub(crate) trait PlanLoads {
     fn most_remote_peers(&self) -> usize;
 }
 
+/// Bytes of a staging slot from which on the released library waits for ever.
+const UNUSABLE_SLOT: u64 = 1 << 32;
 const SOURCES: usize = 16;
 const TARGETS: usize = 64;
 const REPLICAS: usize = 129;
@@ -68,6 +70,11 @@ impl LimitFacts<'_> {
         format!("at most {} bytes ({what})", buckets.largest())
     }
 
+    /// Bytes of the slot that the library takes for this call.
+    fn staging_slot(&self) -> usize {
+        self.settings.buckets.budget(self.loads.staging_bytes())
+    }
+
     fn domain_override(&self) -> usize {
         self.settings.destination_domain.unwrap_or(0)
     }
@@ -99,6 +106,14 @@ rules! {
             ("M2N 2.3 #4", Uniform)
             |f| f.is_pack() && f.loads.staging_bytes() > f.settings.buckets.largest()
                 => (f.most_staging(), format!("{} bytes", f.loads.staging_bytes()));
+        "call.staging-slot" on "NCCL_RESHARD_PACK_BUFFSIZES":
+            "the staging slot of a call is smaller than 2^32 bytes (the library waits for ever \
+             otherwise); name a smaller size, or shard the tensor over more ranks"
+            ("M2N 2.3 #1", Uniform)
+            |f| f.is_pack() && f.staging_slot() as u64 >= UNUSABLE_SLOT
+                => (format!("at most {} bytes", UNUSABLE_SLOT - 1),
+                    format!("a slot of {} bytes for {} bytes",
+                        f.staging_slot(), f.loads.staging_bytes()));
         "call.signals" on "source": "signals, one a source rank and thread block, fit a C int"
             ("M2N 2.3 #2", Uniform)
             |f| f.is_pack() && f.signals().is_none()

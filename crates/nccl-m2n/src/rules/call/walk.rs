@@ -2,7 +2,9 @@
 
 use crate::Placement::{Replicate, Shard};
 use crate::rules::walk::{Attempt, STREAM, assert_nothing_issued, no_call, side};
-use crate::{CopyAlgorithm, DataType, DistTensor, DistTensorMut, Error, Layout, MemorySpace};
+use crate::{
+    Buckets, CopyAlgorithm, DataType, DistTensor, DistTensorMut, Error, Layout, MemorySpace,
+};
 
 /// The error, which a call and an entry of a group have in common.
 pub(in crate::rules) fn violate(row: &str) -> Error {
@@ -52,6 +54,7 @@ fn attempt(row: &str) -> Attempt {
             let bytes = (1 << 31) + 1;
             Attempt::between(2, copies(&[1], 0, bytes), copies(&[1], 1, bytes))
         }
+        "call.staging-slot" => cut_by_four("4294967296:2", 1 << 17),
         "call.signals" => {
             good.settings.ctas = 1 << 31;
             good
@@ -84,4 +87,34 @@ fn attempt(row: &str) -> Attempt {
         }
         _ => no_call(row),
     }
+}
+
+/// Case M12 with these staging slots: one axis is cut on one side, the other on the other. There is
+/// a ninth rank, which holds nothing.
+fn cut_by_four(slots: &str, edge: usize) -> Attempt {
+    let rows = side(&[1, 4], 0, &[Replicate, Shard(0)], &[edge / 4, edge]);
+    let columns = side(&[1, 4], 4, &[Replicate, Shard(1)], &[edge, edge / 4]);
+    let mut attempt = Attempt::between(9, rows, columns);
+    attempt.settings.buckets = Buckets::parse(slots).unwrap();
+    attempt
+}
+
+/// Case M12: it is the slot that counts, which may be larger than what it has to hold.
+#[test]
+fn slots_below_2_to_the_32_are_taken_and_no_others() {
+    let outcome = |slots: &str, edge| {
+        let attempt = cut_by_four(slots, edge);
+        let (runtime, comm) = attempt.runtime_on_rank(8);
+        let from = DistTensor::inactive(&attempt.source);
+        let mut to = DistTensorMut::inactive(&attempt.destination);
+        runtime.reshard(&comm, &from, &mut to, STREAM).map_err(|error| error.to_string())
+    };
+    let tiles_of_3_gib = 113_508;
+    assert_eq!(outcome("3072m:2", tiles_of_3_gib), Ok(()));
+    assert_eq!(outcome("4294967295", tiles_of_3_gib), Ok(()));
+    assert_eq!(outcome("4k,4294967296", 8), Ok(()));
+    let error = outcome("4294967296", 8).unwrap_err();
+    assert!(error.contains("a slot of 4294967296 bytes for 2048 bytes"), "{error}");
+    let error = outcome("4k,8192m", 1 << 17).unwrap_err();
+    assert!(error.contains("a slot of 8589934592 bytes for 4294967296 bytes"), "{error}");
 }
