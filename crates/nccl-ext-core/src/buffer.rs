@@ -269,8 +269,6 @@ impl<T: Element> Drop for Buffer<T> {
     fn drop(&mut self) {
         let backend = self.device.backend();
         let scope = self.last_use.wait().and_then(|()| self.device.activate());
-        // Calls of the libraries do not tell it yet.
-        let scope = scope.and_then(|scope| scope.synchronize().map(|()| scope));
         if let Err(error) = &scope {
             // Freeing memory that a kernel may still write is worse than keeping it.
             tracing::error!(%error, bytes = self.bytes(), "leaking a buffer: cannot wait for its use");

@@ -55,7 +55,26 @@ impl<'a> Use<'a> {
         Self { usage, access: Access::Write }
     }
 
-    /// Enqueues work that uses `uses` on `stream`, each after its earlier uses elsewhere.
+    /// Right before work that has this use is enqueued; [`end`](Self::end) follows right after it,
+    /// whatever came of it.
+    ///
+    /// # Errors
+    /// As [`Usage::before`].
+    #[inline]
+    pub fn begin(&self, stream: Stream<'_>) -> Result<()> {
+        self.usage.map_or(Ok(()), |usage| usage.before(stream, self.access))
+    }
+
+    /// Right after it was enqueued.
+    ///
+    /// # Errors
+    /// As [`Usage::after`].
+    #[inline]
+    pub fn end(&self, stream: Stream<'_>) -> Result<()> {
+        self.usage.map_or(Ok(()), |usage| usage.after(stream, self.access))
+    }
+
+    /// Enqueues work that has these uses on `stream`, each after the earlier ones elsewhere.
     ///
     /// # Errors
     /// What the hooks report, then without the call; the call's own error; then what the hooks report
@@ -65,22 +84,19 @@ impl<'a> Use<'a> {
         uses: &[Self],
         call: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let begun = uses.iter().try_fold(0, |begun, entry| match entry.usage {
-            // Those before it were told of a use that does not come: ended below.
-            Some(usage) => {
-                usage.before(stream, entry.access).map(|()| begun + 1).map_err(|e| (begun, e))
+        let mut begun = 0;
+        let mut ready = Ok(());
+        for used in uses {
+            ready = used.begin(stream);
+            if ready.is_err() {
+                break;
             }
-            None => Ok(begun + 1),
-        });
-        let (begun, called) = match begun {
-            Ok(begun) => (begun, call()),
-            Err((begun, error)) => (begun, Err(error)),
-        };
+            begun += 1;
+        }
+        let called = ready.and_then(|()| call());
         let mut ended = Ok(());
-        for entry in uses.iter().take(begun) {
-            if let Some(usage) = entry.usage {
-                ended = ended.and(usage.after(stream, entry.access));
-            }
+        for used in uses.iter().take(begun) {
+            ended = ended.and(used.end(stream));
         }
         called.and_then(|value| ended.map(|()| value))
     }

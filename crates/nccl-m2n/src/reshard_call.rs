@@ -2,7 +2,7 @@
 //! for a call of its own and for an entry of a group.
 
 use nccl_ext_core::rules::check;
-use nccl_ext_core::{Comm, Error, Result, Stream};
+use nccl_ext_core::{Comm, Error, Result, Stream, Use};
 use nccl_m2n_sys::ncclM2nHandle_t;
 
 use crate::dist_tensor::{Descriptor, Side};
@@ -12,16 +12,18 @@ use crate::rules::local::{self, StreamFacts, TileFacts};
 use crate::window::Window;
 
 /// The arguments of one reshard.
+///
+/// `'m`: the memory and the stream. A group borrows them for longer than the rest.
 #[derive(Clone, Copy)]
-pub(crate) struct ReshardCall<'a> {
+pub(crate) struct ReshardCall<'a, 'm> {
     pub(crate) comm: &'a Comm,
-    pub(crate) source: &'a Side,
-    pub(crate) destination: &'a Side,
-    pub(crate) window: Option<Window<'a>>,
-    pub(crate) stream: Stream<'a>,
+    pub(crate) source: &'a Side<'m>,
+    pub(crate) destination: &'a Side<'m>,
+    pub(crate) window: Option<Window<'m>>,
+    pub(crate) stream: Stream<'m>,
 }
 
-impl ReshardCall<'_> {
+impl<'m> ReshardCall<'_, 'm> {
     /// The rules that every rank checks alike.
     pub(crate) fn check_layouts(&self, conditions: &Conditions) -> Result<()> {
         Plan::new(&self.source.layout, &self.destination.layout, conditions)?.accepted()
@@ -41,7 +43,7 @@ impl ReshardCall<'_> {
         check(local::STREAM, |broken| broken(&facts))
     }
 
-    fn check_tile(&self, argument: &'static str, side: &Side) -> Result<()> {
+    fn check_tile(&self, argument: &'static str, side: &Side<'_>) -> Result<()> {
         let rank = self.comm.rank();
         let facts = TileFacts {
             layout: &side.layout,
@@ -54,6 +56,13 @@ impl ReshardCall<'_> {
             Some(tile) => self.comm.check_memory(argument, tile),
             None => Ok(()),
         }
+    }
+
+    /// The uses of this rank's tiles.
+    pub(crate) fn uses(&self) -> [Use<'m>; 2] {
+        let rank = self.comm.rank();
+        let (source, destination) = (self.source, self.destination);
+        [Use::read(source.usage_of(rank)), Use::write(destination.usage_of(rank))]
     }
 
     /// Makes the native call, or records it where this thread records a group.

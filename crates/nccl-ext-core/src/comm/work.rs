@@ -23,11 +23,17 @@ impl Comm {
         call: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
         self.refuse_if_aborted()?;
-        let own = [Use::read(Some(&self.0.last_use))];
-        Use::around(stream, &own, || {
+        Use::around(stream, &[self.as_use()], || {
             self.refuse_if_aborted()?; // an abort since then may not have seen the stream
             Use::around(stream, uses, call)
         })
+    }
+
+    /// What [`enqueue`](Self::enqueue) tells of the stream beside the uses that it is given: for calls
+    /// that enqueue on several streams.
+    #[must_use]
+    pub fn as_use(&self) -> Use<'_> {
+        Use::read(Some(&self.0.last_use))
     }
 
     /// Waits for everything enqueued on `stream` so far, but no longer than `limit`, and looks out

@@ -20,7 +20,7 @@ pub(crate) struct Descriptor {
 impl Descriptor {
     /// Describes a side as `rank` passes it: without memory where it holds no tile, so that what
     /// it may have passed counts for nothing.
-    pub(crate) fn new(side: &Side, rank: usize) -> Self {
+    pub(crate) fn new(side: &Side<'_>, rank: usize) -> Self {
         let layout = &side.layout;
         let mesh = layout.mesh();
         let mut placements = [0; MAX_MESH_DIMS];

@@ -22,7 +22,7 @@ use crate::layout::Layout;
 #[derive(Clone, Copy)]
 #[doc(alias = "ncclDistTensor_t")]
 pub struct DistTensor<'a> {
-    side: Side,
+    side: Side<'a>,
     memory: PhantomData<&'a ()>,
 }
 
@@ -31,7 +31,7 @@ pub struct DistTensor<'a> {
 /// As [`DistTensor`], with the memory borrowed mutably: nothing else touches it meanwhile.
 #[doc(alias = "ncclDistTensor_t")]
 pub struct DistTensorMut<'a> {
-    side: Side,
+    side: Side<'a>,
     memory: PhantomData<&'a mut ()>,
 }
 
@@ -45,8 +45,9 @@ impl<'a> DistTensor<'a> {
 
     /// A tile where there is one: for code that every rank runs.
     pub fn optional<B: DeviceBuffer + ?Sized>(buffer: Option<&'a B>, layout: &Layout) -> Self {
+        let usage = buffer.and_then(DeviceBuffer::usage);
         let buffer = buffer.map(DeviceBuffer::raw);
-        Self { side: Side::new(layout, buffer), memory: PhantomData }
+        Self { side: Side::new(layout, buffer, usage), memory: PhantomData }
     }
 
     /// A tile over memory that something else manages.
@@ -68,11 +69,12 @@ impl<'a> DistTensorMut<'a> {
 
     /// A tile where there is one: for code that every rank runs.
     pub fn optional<B: DeviceBufferMut + ?Sized>(
-        buffer: Option<&'a mut B>,
+        mut buffer: Option<&'a mut B>,
         layout: &Layout,
     ) -> Self {
-        let buffer = buffer.map(DeviceBufferMut::raw_mut);
-        Self { side: Side::new(layout, buffer), memory: PhantomData }
+        let memory = buffer.as_deref_mut().map(DeviceBufferMut::raw_mut);
+        let usage = buffer.and_then(|buffer| buffer.usage());
+        Self { side: Side::new(layout, memory, usage), memory: PhantomData }
     }
 
     /// A tile over memory that something else manages.
@@ -90,11 +92,11 @@ impl<'a> DistTensorMut<'a> {
 /// What both kinds have.
 macro_rules! either_side {
     ($($tensor:ident)+) => {$(
-        impl $tensor<'_> {
+        impl<'a> $tensor<'a> {
             /// This rank holds no tile of the side.
             #[must_use]
             pub fn inactive(layout: &Layout) -> Self {
-                Self { side: Side::new(layout, None), memory: PhantomData }
+                Self { side: Side::new(layout, None, None), memory: PhantomData }
             }
 
             /// The layout.
@@ -109,7 +111,7 @@ macro_rules! either_side {
                 self.side.buffer.is_some()
             }
 
-            pub(crate) fn side(&self) -> &Side {
+            pub(crate) fn side(&self) -> &Side<'a> {
                 &self.side
             }
         }

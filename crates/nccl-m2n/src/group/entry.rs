@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use nccl_ext_core::Error;
+use nccl_ext_core::{Error, Stream, Use};
 
 use crate::layout::Layout;
 use crate::plan::Conditions;
@@ -19,7 +19,9 @@ pub(super) struct Entry<'env> {
     pub(super) layouts: (Layout, Layout),
     /// The memory that it uses on this rank: source and destination.
     pub(super) tiles: [Option<Range<usize>>; 2],
-    pub(super) stream: usize,
+    /// The same as uses.
+    pub(super) uses: [Use<'env>; 2],
+    pub(super) stream: Stream<'env>,
     /// The error that this rank alone has with it.
     pub(super) failed: Option<Error>,
 }
@@ -41,7 +43,9 @@ impl Entry<'_> {
         FusionKey {
             handle: self.runtime.handle.addr(),
             comm: self.comm_state.address(),
-            stream: if self.stream == LEGACY_STREAM { 0 } else { self.stream },
+            stream: Some(self.stream.as_raw().addr())
+                .filter(|at| *at != LEGACY_STREAM)
+                .unwrap_or(0),
         }
     }
 

@@ -45,9 +45,11 @@ impl Group<'_> {
         // Two runtimes may both know one.
         comms.dedup_by_key(|comm| comm.as_raw().addr());
         let _calls: Vec<_> = comms.iter().map(|comm| comm.lock()).collect();
-        // SAFETY: this thread's group, recorded above; the communicators live, and the tiles are
-        // borrowed for longer than this call and stay valid until enqueued work is done.
-        unsafe { library.call("ncclM2nGroupEnd", library.api.ncclM2nGroupEnd, ()) }
+        self.in_order(|| {
+            // SAFETY: this thread's group, recorded above; the communicators live, and the tiles are
+            // borrowed for longer than this call and stay valid until enqueued work is done.
+            unsafe { library.call("ncclM2nGroupEnd", library.api.ncclM2nGroupEnd, ()) }
+        })
     }
 }
 

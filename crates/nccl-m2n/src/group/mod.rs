@@ -5,6 +5,7 @@ mod compare;
 mod entry;
 mod fused;
 mod issue;
+mod order;
 mod record;
 mod shared_memory;
 

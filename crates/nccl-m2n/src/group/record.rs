@@ -12,7 +12,11 @@ use crate::runtime::Runtime;
 
 impl<'env> Group<'env> {
     /// Records a call; its first error is the group's.
-    pub(super) fn add(&mut self, runtime: &'env Runtime, call: &ReshardCall<'_>) -> Result<()> {
+    pub(super) fn add(
+        &mut self,
+        runtime: &'env Runtime,
+        call: &ReshardCall<'_, 'env>,
+    ) -> Result<()> {
         if let Some(EntryFailure { error, .. }) = &self.failed {
             return Err(error.clone());
         }
@@ -29,7 +33,7 @@ impl<'env> Group<'env> {
         })
     }
 
-    fn record(&mut self, runtime: &'env Runtime, call: &ReshardCall<'_>) -> Result<()> {
+    fn record(&mut self, runtime: &'env Runtime, call: &ReshardCall<'_, 'env>) -> Result<()> {
         runtime.check_not_poisoned()?;
         let facts = EntryFacts { before: self.entries.len() };
         check(group::ENTRY, |broken| broken(&facts))?;
@@ -46,7 +50,7 @@ impl<'env> Group<'env> {
                 .inspect_err(|error| runtime.poison(error))?;
         }
         let rank = call.comm.rank();
-        let tile = |side: &Side| {
+        let tile = |side: &Side<'_>| {
             let start = side.tile_of(rank)?.ptr.addr();
             Some(start..start + side.layout.local_bytes()).filter(|range| !range.is_empty())
         };
@@ -55,7 +59,8 @@ impl<'env> Group<'env> {
             comm_state,
             layouts: (call.source.layout, call.destination.layout),
             tiles: [tile(call.source), tile(call.destination)],
-            stream: call.stream.as_raw().addr(),
+            uses: call.uses(),
+            stream: call.stream,
             failed,
         });
         Ok(())

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nccl_ext_core::{Comm, Error, OutOfStep, Result};
+use nccl_ext_core::{Comm, Error, LastUse, OutOfStep, Result};
 
 use super::agreed_calls::AgreedCalls;
 use super::call_gate::CallId;
@@ -18,6 +18,9 @@ pub(crate) struct CommState {
     /// Of calls outside of groups.
     pub(crate) conditions: Conditions,
     pub(crate) agreed: AgreedCalls,
+    /// The library's memory for this communicator serves one call after the other. Used under the
+    /// communicator's lock.
+    pub(crate) last_use: LastUse,
     conditions_digest: Digest,
     identity: CommIdentity,
     calls: AtomicU64,
@@ -42,6 +45,7 @@ impl CommState {
             comm: comm.clone(),
             conditions,
             agreed: AgreedCalls::default(),
+            last_use: LastUse::new(comm.device()),
             conditions_digest: hasher.finish(),
             identity,
             calls: AtomicU64::new(0),
@@ -78,8 +82,9 @@ impl CommState {
         }
     }
 
-    /// Refuses calls once this rank is out of step.
+    /// Refuses calls once this rank is out of step, or the communicator aborted.
     pub(crate) fn check_in_step(&self) -> Result<()> {
+        self.comm.refuse_if_aborted()?;
         self.out_of_step.check()
     }
 

@@ -10,7 +10,7 @@ use crate::recording::refuse_in_group;
 
 impl Runtime {
     /// Ends the runtime. Every rank calls it at the same point, before it destroys a communicator.
-    /// Waits for the devices' work: the library wants everything complete.
+    /// Waits for the work of its calls: the library wants everything complete.
     ///
     /// # Errors
     /// [`Error::Busy`], with the runtime, inside a group. [`Error::Poisoned`] or
@@ -33,7 +33,7 @@ impl Runtime {
         let states = self.comms.get_mut().unwrap_or_else(PoisonError::into_inner);
         for state in states.iter() {
             state.check_in_step()?;
-            state.comm.activate()?.synchronize()?;
+            state.last_use.wait()?;
         }
         self.finalize_native()
     }

@@ -1,6 +1,6 @@
 //! A reshard outside of groups.
 
-use nccl_ext_core::{Comm, Result, Stream};
+use nccl_ext_core::{Comm, Result, Stream, Use};
 
 use super::Runtime;
 use super::comm_state::CommState;
@@ -15,7 +15,8 @@ impl Runtime {
     /// communicator calls it with the same two layouts, in the same order as its other calls on
     /// it; ranks that hold no tile pass inactive sides. Enqueues on `stream`: the work runs as if on
     /// it, whatever streams the library uses. The first call on a communicator waits for all ranks,
-    /// and for a non-blocking communicator to be ready.
+    /// and for a non-blocking communicator to be ready. A call on another stream than the one before
+    /// it, or with a buffer that was used on another, waits for that on the device by itself.
     ///
     /// Tiles of source replicas hold the same; which of them is read is the load balance's choice.
     /// A tensor without elements is fine.
@@ -76,7 +77,7 @@ impl Runtime {
         })
     }
 
-    fn run(&self, call: &ReshardCall<'_>) -> Result<()> {
+    fn run(&self, call: &ReshardCall<'_, '_>) -> Result<()> {
         refuse_in_group("a reshard outside of the group's scope")?;
         self.check_not_poisoned()?;
         let state = self.comm_state(call.comm)?;
@@ -107,13 +108,16 @@ impl Runtime {
         })
     }
 
-    fn issue(&self, call: &ReshardCall<'_>, state: &CommState) -> Result<()> {
+    fn issue(&self, call: &ReshardCall<'_, '_>, state: &CommState) -> Result<()> {
         let _device = call.comm.activate()?;
         let ids = [state.next_call()];
         let _inside = self.caches.has_caches().then(|| self.caches.gate.enter(&ids));
         let _calls = call.comm.lock();
+        let [source, destination] = call.uses();
+        let uses = [Use::write(Some(&state.last_use)), source, destination];
         // SAFETY: the handle lives as long as the runtime. The tiles were checked against the
         // layouts; their owners keep them, and the stream, valid until enqueued work is done.
-        unsafe { call.call_native(self.library, self.handle) }
+        call.comm
+            .enqueue(call.stream, &uses, || unsafe { call.call_native(self.library, self.handle) })
     }
 }
