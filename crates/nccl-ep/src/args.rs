@@ -1,5 +1,7 @@
 //! The tensors of each call, by name.
 
+use nccl_ext_core::Use;
+
 use crate::enums::ExpertIdKind;
 use crate::rules::tensor_row::Slot;
 use crate::tensor::{Tensor, TensorMut};
@@ -189,10 +191,33 @@ impl LayoutInfo<'_> {
     }
 }
 
+impl<'a> LayoutInfo<'a> {
+    /// The uses of its tensors' memory.
+    pub(crate) fn uses(&self) -> [Use<'a>; 4] {
+        [
+            use_mut(&self.expert_counters),
+            use_mut(&self.src_rank_counters),
+            use_mut(&self.expert_offsets),
+            use_mut(&self.recv_total_counter),
+        ]
+    }
+}
+
+/// The uses of no layout information.
+pub(crate) const NO_COUNTERS: [Use<'static>; 4] = [Use::NONE; 4];
+
 pub(crate) fn view<'v>(tensor: &'v Option<Tensor<'_>>) -> Option<&'v View> {
     tensor.as_ref().map(Tensor::view)
 }
 
 pub(crate) fn view_mut<'v>(tensor: &'v Option<TensorMut<'_>>) -> Option<&'v View> {
     tensor.as_ref().map(TensorMut::view)
+}
+
+pub(crate) fn use_of<'a>(tensor: &Option<Tensor<'a>>) -> Use<'a> {
+    tensor.as_ref().map_or(Use::NONE, Tensor::as_use)
+}
+
+pub(crate) fn use_mut<'a>(tensor: &Option<TensorMut<'a>>) -> Use<'a> {
+    tensor.as_ref().map_or(Use::NONE, TensorMut::as_use)
 }

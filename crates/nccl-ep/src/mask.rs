@@ -1,6 +1,6 @@
 //! The mask of active ranks of a low-latency group, and its error flag (EP 6.2).
 
-use nccl_ext_core::{DeviceBufferMut, Result, Stream};
+use nccl_ext_core::{DeviceBufferMut, Result, Stream, Use};
 
 #[cfg(doc)]
 use crate::Error;
@@ -23,7 +23,7 @@ impl Group {
     {
         let shared = &self.shared;
         shared.in_step()?;
-        let mask = mask.raw_mut();
+        let (mask, uses) = (mask.raw_mut(), [Use::write(mask.usage())]);
         shared.comm.check_memory("mask_status", &mask)?;
         shared.comm.check_stream(stream)?;
         let facts = MaskBufferFacts {
@@ -36,13 +36,13 @@ impl Group {
         let _device = shared.comm.activate()?;
         let _calls = shared.comm.lock();
         // SAFETY: the group lives, and the buffer holds an entry a rank.
-        unsafe {
+        shared.enqueue(stream, &uses, || unsafe {
             shared.call(
                 "ncclEpMaskQuery",
                 shared.api.ncclEpMaskQuery,
                 (shared.raw, mask.ptr.cast(), stream.as_raw()),
             )
-        }
+        })
     }
 
     /// Sets this rank's view of who takes part, one entry per rank. Dispatch and combine skip
@@ -65,13 +65,13 @@ impl Group {
             let _calls = shared.comm.lock();
             // SAFETY: the group lives; the mask stays until the copy is done, below, also when the
             // call fails after it enqueued the copy.
-            unsafe {
+            shared.enqueue(stream, &[], || unsafe {
                 shared.call(
                     "ncclEpMaskUpdate",
                     shared.api.ncclEpMaskUpdate,
                     (shared.raw, mask.as_ptr(), stream.as_raw()),
                 )
-            }
+            })
         };
         let done = stream.synchronize(&shared.comm);
         updated.and(done)
@@ -98,13 +98,13 @@ impl Group {
         let _device = shared.comm.activate()?;
         let _calls = shared.comm.lock();
         // SAFETY: the group lives.
-        unsafe {
+        shared.enqueue(stream, &[], || unsafe {
             shared.call(
                 "ncclEpMaskClean",
                 shared.api.ncclEpMaskClean,
                 (shared.raw, stream.as_raw()),
             )
-        }
+        })
     }
 
     /// Whether a wait timed out since the flag was last cleared. Local; does not wait.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use nccl_ep_sys::{EpApi, LIBRARY};
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::{Comm, OutOfStep, Result};
+use nccl_ext_core::{Comm, LastUse, OutOfStep, Result};
 
 use super::{Group, SharedGroup};
 #[cfg(doc)]
@@ -110,6 +110,7 @@ impl Group {
                 geometry,
                 validation: config.validation,
                 mask: config.enable_mask,
+                last_use: LastUse::new(comm.device()),
                 out_of_step: OutOfStep::new(),
                 open_round: AtomicUsize::new(0),
                 next_handle: AtomicUsize::new(1),

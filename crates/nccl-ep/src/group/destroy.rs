@@ -7,7 +7,8 @@ use nccl_ext_core::{Error, Refused};
 use super::{Group, SharedGroup};
 
 impl Group {
-    /// Ends the group. Every rank calls it: for low latency it is a barrier.
+    /// Ends the group, once the work of its calls is done. Every rank calls it: for low latency it is a
+    /// barrier.
     ///
     /// # Errors
     /// [`Error::Busy`], with the group, while handles live. The other errors of
@@ -33,6 +34,7 @@ impl Group {
             let scope = shared.comm.activate();
             let _device = scope.map_err(Refused::lost)?;
             let _calls = shared.comm.lock();
+            shared.last_use.wait().map_err(Refused::lost)?;
             // SAFETY: the last owner gives up a live group without handles.
             unsafe {
                 shared.call("ncclEpGroupDestroy", shared.api.ncclEpGroupDestroy, (shared.raw,))

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use nccl_ep_sys::{EpApi, ncclEpGroup_t};
 use nccl_ext_core::guard::Foreign;
 use nccl_ext_core::raw::ncclResult_t;
-use nccl_ext_core::{Comm, Error, OutOfStep, Result, Scope, Stream};
+use nccl_ext_core::{Comm, Error, LastUse, OutOfStep, Result, Scope, Stream, Use};
 
 pub(crate) use self::round::Round;
 use crate::allocator::PinnedAllocator;
@@ -28,6 +28,9 @@ pub(crate) struct SharedGroup {
     pub(crate) validation: Validation,
     /// Whether it has a mask of active ranks.
     pub(crate) mask: bool,
+    /// Calls of a group and its handles share the library's buffers (EP 4.11). Used under the
+    /// communicator's lock.
+    pub(crate) last_use: LastUse,
     /// Diverged by an error that only this rank knew, or poisoned by a C++ exception.
     out_of_step: OutOfStep,
     /// The handle whose LL round is open; 0 for none.
@@ -46,9 +49,22 @@ unsafe impl Send for SharedGroup {}
 unsafe impl Sync for SharedGroup {}
 
 impl SharedGroup {
-    /// Refuses calls once this rank is out of step.
+    /// Refuses calls once this rank is out of step, or the communicator aborted.
     pub(crate) fn in_step(&self) -> Result<()> {
+        self.comm.refuse_if_aborted()?;
         self.out_of_step.check()
+    }
+
+    /// Enqueues a native call on `stream`, after the group's earlier calls and the earlier uses of what
+    /// it is given. The caller holds the communicator's lock, and the device is current.
+    pub(crate) fn enqueue<T>(
+        &self,
+        stream: Stream<'_>,
+        uses: &[Use<'_>],
+        call: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
+        let own = [Use::write(Some(&self.last_use))];
+        self.comm.enqueue(stream, &own, || Use::around(stream, uses, call))
     }
 
     /// Makes a native call through the guard and turns what comes back into the best error, on the

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use nccl_ep_sys::ncclEpHandle_t;
-use nccl_ext_core::Result;
+use nccl_ext_core::{Result, Use};
 
 pub(crate) use layout_info::LayoutInfoDescriptors;
 pub use memory::HandleMemory;
@@ -65,14 +65,24 @@ impl Handle {
         self.topk as usize
     }
 
-    /// Frees the native handle and gives back the caller's memory. Local.
+    /// Frees the native handle and gives back the caller's memory. Local. Memory without
+    /// [`usage`](nccl_ext_core::DeviceBuffer::usage) comes back when the group's work is done.
     ///
     /// # Errors
     /// The errors of [every call](crate#errors).
     #[doc(alias = "ncclEpHandleDestroy")]
     pub fn destroy(mut self) -> Result<Option<HandleMemory>> {
         self.free()?;
+        if self.memory.as_ref().is_some_and(|memory| memory.usage().is_none()) {
+            let _calls = self.group.comm.lock();
+            self.group.last_use.wait()?;
+        }
         Ok(self.memory.take())
+    }
+
+    /// The use of the caller's memory by a call of this handle.
+    pub(crate) fn memory_use(&self) -> Use<'_> {
+        Use::write(self.memory.as_ref().and_then(|memory| memory.usage()))
     }
 
     fn free(&mut self) -> Result<()> {

@@ -68,7 +68,10 @@ impl Handle {
         };
         let source = memory.raw();
         let mut copy = Buffer::<u8>::zeroed(&self.group.comm, source.bytes)?;
-        copy.copy_from(&**memory, stream)?;
+        self.group.comm.check_stream(stream)?;
+        let calls = self.group.comm.lock();
+        self.group.enqueue(stream, &[], || copy.copy_from(&**memory, stream))?;
+        drop(calls);
         Ok(HandleSnapshot {
             layout: self.layout(),
             config: self.config.clone(),

@@ -1,11 +1,11 @@
 //! The native update of a handle, and its checks.
 
-use nccl_ext_core::{Result, Stream};
+use nccl_ext_core::{Result, Stream, Use};
 
 use super::Handle;
 use super::layout_info::LayoutInfoDescriptors;
 use super::snapshot::HandleState;
-use crate::args::LayoutInfo;
+use crate::args::{LayoutInfo, NO_COUNTERS};
 use crate::enums::{DispatchQuantizationRecipe, Validation};
 use crate::mode::Mode;
 use crate::rules;
@@ -21,12 +21,13 @@ impl Handle {
     pub(crate) fn native_update(
         &mut self,
         topk_idx: &View,
+        indices: Use<'_>,
         layout_info: Option<&mut LayoutInfo<'_>>,
         stream: Stream<'_>,
     ) -> Result<usize> {
         self.group.in_step()?;
         self.group.close_round(self.id);
-        let updated = self.try_update(topk_idx, layout_info, stream);
+        let updated = self.try_update(topk_idx, indices, layout_info, stream);
         // An HT update is a collective, an LL update is not.
         if self.mode.is_high_throughput() { self.group.collective(updated) } else { updated }
     }
@@ -34,11 +35,13 @@ impl Handle {
     fn try_update(
         &mut self,
         topk_idx: &View,
+        indices: Use<'_>,
         layout_info: Option<&mut LayoutInfo<'_>>,
         stream: Stream<'_>,
     ) -> Result<usize> {
         let tokens = self.check_update(topk_idx, layout_info.as_deref(), stream)?;
-        self.check_ids(topk_idx, stream)?;
+        self.check_ids(topk_idx, indices, stream)?;
+        let [a, b, c, d] = layout_info.as_deref().map_or(NO_COUNTERS, LayoutInfo::uses);
         self.state = None; // until the library has prepared the new one
         let mut descriptor = Descriptor::empty();
         let mut info = LayoutInfoDescriptors::empty();
@@ -48,7 +51,7 @@ impl Handle {
         let calls = self.group.comm.lock();
         // SAFETY: the handle lives, all pointers outlive the call, the tensors passed the rules and
         // their memory stays valid until enqueued work is done.
-        let updated = unsafe {
+        let call = || unsafe {
             let topk_idx = descriptor.bind(Some(topk_idx)).cast_const();
             self.group.call(
                 "ncclEpUpdateHandle",
@@ -56,6 +59,8 @@ impl Handle {
                 (self.raw, topk_idx, info, stream.as_raw()),
             )
         };
+        let uses = [indices, a, b, c, d, self.memory_use()];
+        let updated = self.group.enqueue(stream, &uses, call);
         drop(calls);
         updated?;
         self.note_update(topk_idx, tokens);
@@ -99,7 +104,12 @@ impl Handle {
     }
 
     /// The rules of what the indices say, where the group validates data.
-    pub(crate) fn check_ids(&mut self, topk_idx: &View, stream: Stream<'_>) -> Result<()> {
+    pub(crate) fn check_ids(
+        &mut self,
+        topk_idx: &View,
+        indices: Use<'_>,
+        stream: Stream<'_>,
+    ) -> Result<()> {
         if self.group.validation != Validation::Data || topk_idx.shape.contains(&0) {
             return Ok(());
         }
@@ -112,7 +122,9 @@ impl Handle {
         } else {
             let copy = self.ids.get_mut(..bytes).unwrap_or_default();
             // SAFETY: the tensor holds the bytes, and its buffer is borrowed.
-            unsafe { group.comm.device().copy_to_host(topk_idx.buffer.ptr, copy, stream)? };
+            Use::around(stream, &[indices], || unsafe {
+                group.comm.device().copy_to_host(topk_idx.buffer.ptr, copy, stream)
+            })?;
             copy
         };
         let facts = DataFacts {

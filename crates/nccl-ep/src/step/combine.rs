@@ -2,10 +2,10 @@
 
 use nccl_ep_sys::{VersionedStruct, ncclEpCombineInputs_t, ncclEpCombineOutputs_t};
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::{Result, Stream};
+use nccl_ext_core::{Result, Stream, Use};
 
 use super::stage::Stage;
-use crate::args::{CombineInputs, CombineOutputs, view, view_mut};
+use crate::args::{CombineInputs, CombineOutputs, use_mut, use_of, view, view_mut};
 use crate::config::CombineConfig;
 use crate::enums::DispatchQuantizationRecipe;
 use crate::handle::Handle;
@@ -19,6 +19,7 @@ use crate::tensor::Descriptor;
 pub(super) struct CombineCall<'c> {
     pub(super) handle: &'c Handle,
     pub(super) tokens: usize,
+    pub(super) indices: Use<'c>,
     pub(super) step_rows: u64,
     pub(super) inputs: &'c CombineInputs<'c>,
     pub(super) outputs: &'c CombineOutputs<'c>,
@@ -77,7 +78,7 @@ impl CombineCall<'_> {
         let calls = group.comm.lock();
         // SAFETY: as in `DispatchCall::run`. The library only reads the routing weights, so a
         // shared borrow behind the output's pointer is enough.
-        let sent = unsafe {
+        let call = || unsafe {
             group.call(
                 "ncclEpCombine",
                 group.api.ncclEpCombine,
@@ -90,8 +91,18 @@ impl CombineCall<'_> {
                 ),
             )
         };
+        let uses = [
+            self.indices,
+            inputs.tokens.as_use(),
+            use_of(&inputs.topk_weights),
+            use_of(&inputs.routing_weights),
+            outputs.tokens.as_use(),
+            use_mut(&outputs.topk_weights),
+            handle.memory_use(),
+        ];
+        let sent = group.enqueue(stream, &uses, call);
         drop((calls, device));
         // As in `DispatchCall::run`, the descriptors above stay until the second half is done.
-        sent.and_then(|()| stage.finish(handle, stream))
+        sent.and_then(|()| stage.finish(handle, &uses, stream))
     }
 }

@@ -8,7 +8,7 @@ use nccl_ext_core::{Result, Stream};
 use super::{Indices, Step};
 #[cfg(doc)]
 use crate::Error;
-use crate::args::LayoutInfo;
+use crate::args::{LayoutInfo, NO_COUNTERS};
 use crate::config::HandleConfig;
 use crate::enums::{Algorithm, Layout, TopK};
 use crate::group::Group;
@@ -53,10 +53,12 @@ impl Group {
         let (mode, topk) = self.mode_and_topk(layout, config, TopK::N(topk))?;
         let mut handle = self.handle_of(core::ptr::null_mut(), mode, config, topk, None);
         let tokens = handle.check_update(topk_idx.view(), layout_info.as_deref(), stream)?;
-        handle.check_ids(topk_idx.view(), stream)?;
+        let indices = topk_idx.as_use();
+        handle.check_ids(topk_idx.view(), indices, stream)?;
         let facts = StreamFacts { capturing: stream.is_capturing(&shared.comm)? };
         rules::check(CREATE_HANDLE, |broken| broken(&facts))?;
 
+        let [a, b, c, d] = layout_info.as_deref().map_or(NO_COUNTERS, LayoutInfo::uses);
         let raw_config = config.to_raw();
         let mut descriptor = Descriptor::empty();
         let mut info = LayoutInfoDescriptors::empty();
@@ -64,7 +66,7 @@ impl Group {
         let _device = shared.comm.activate()?;
         let calls = shared.comm.lock();
         // SAFETY: the group lives, all pointers outlive the call, the tensors passed the rules.
-        let made = unsafe {
+        let call = || unsafe {
             shared.call(
                 "ncclEpCreateHandle",
                 shared.api.ncclEpCreateHandle,
@@ -79,10 +81,11 @@ impl Group {
                 ),
             )
         };
+        let made = shared.enqueue(stream, &[indices, a, b, c, d], call);
         drop(calls);
         made?;
         shared.had_handle.store(true, Ordering::Release);
         handle.note_update(topk_idx.view(), tokens);
-        Ok(Step::new(handle, tokens, Indices::borrowed()))
+        Ok(Step::new(handle, tokens, Indices::borrowed(indices)))
     }
 }

@@ -2,10 +2,12 @@
 
 use nccl_ep_sys::{VersionedStruct, ncclEpDispatchInputs_t, ncclEpDispatchOutputs_t};
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::{DataType, Result, Stream};
+use nccl_ext_core::{DataType, Result, Stream, Use};
 
 use super::stage::Stage;
-use crate::args::{DispatchInputs, DispatchOutputs, LayoutInfo, view, view_mut};
+use crate::args::{
+    DispatchInputs, DispatchOutputs, LayoutInfo, NO_COUNTERS, use_mut, use_of, view, view_mut,
+};
 use crate::config::DispatchConfig;
 use crate::enums::ExpertIdKind;
 use crate::handle::{Handle, LayoutInfoDescriptors};
@@ -21,6 +23,7 @@ use crate::view::View;
 pub(super) struct DispatchCall<'c> {
     pub(super) handle: &'c Handle,
     pub(super) tokens: usize,
+    pub(super) indices: Use<'c>,
     pub(super) inputs: &'c DispatchInputs<'c>,
     pub(super) outputs: &'c DispatchOutputs<'c>,
     pub(super) config: &'c DispatchConfig,
@@ -103,6 +106,8 @@ impl DispatchCall<'_> {
         raw_outputs.topk_weights = out_weights.bind(view_mut(&outputs.topk_weights));
         raw_outputs.topk_idx = out_idx.bind(view_mut(&outputs.topk_idx));
         raw_outputs.scales = out_scales.bind(view_mut(&outputs.scales));
+        let counters = info.as_deref().map_or(NO_COUNTERS, LayoutInfo::uses);
+        let uses = self.uses(counters);
         let kind_asked_for =
             |info: &&mut LayoutInfo<'_>| info.recv_topk_idx_kind != ExpertIdKind::Auto;
         let mut descriptors = LayoutInfoDescriptors::empty();
@@ -114,7 +119,7 @@ impl DispatchCall<'_> {
         let calls = group.comm.lock();
         // SAFETY: handle and group live, all pointers outlive the call, every tensor passed the
         // rules, and its owner keeps the memory valid until enqueued work is done.
-        let sent = unsafe {
+        let call = || unsafe {
             group.call(
                 "ncclEpDispatch",
                 group.api.ncclEpDispatch,
@@ -128,9 +133,29 @@ impl DispatchCall<'_> {
                 ),
             )
         };
+        let sent = group.enqueue(stream, &uses, call);
         drop((calls, device));
         // The descriptors above stay where they are until the second half is done: the library
         // keeps pointers to them.
-        sent.and_then(|()| stage.finish(handle, stream))
+        sent.and_then(|()| stage.finish(handle, &uses, stream))
+    }
+
+    fn uses<'u>(&'u self, [a, b, c, d]: [Use<'u>; 4]) -> [Use<'u>; 13] {
+        let Self { handle, inputs, outputs, .. } = self;
+        [
+            self.indices,
+            inputs.tokens.as_use(),
+            use_of(&inputs.topk_weights),
+            use_of(&inputs.scales),
+            outputs.tokens.as_use(),
+            use_mut(&outputs.topk_weights),
+            use_mut(&outputs.topk_idx),
+            use_mut(&outputs.scales),
+            a,
+            b,
+            c,
+            d,
+            handle.memory_use(),
+        ]
     }
 }

@@ -2,7 +2,7 @@
 
 use nccl_ep_sys::ImportApi;
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::{Error, Result};
+use nccl_ext_core::{Error, Result, Use};
 
 use super::{Indices, Step};
 use crate::config::HandleConfig;
@@ -83,6 +83,6 @@ impl Group {
         drop(calls);
         imported?;
         handle.state = Some(*state);
-        Ok(Step::new(handle, state.num_tokens, Indices::borrowed()))
+        Ok(Step::new(handle, state.num_tokens, Indices::borrowed(Use::NONE)))
     }
 }

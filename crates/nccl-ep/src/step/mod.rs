@@ -10,10 +10,9 @@ mod update;
 
 use std::borrow::BorrowMut;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 
-use nccl_ext_core::{DeviceBuffer, Result, Stream};
+use nccl_ext_core::{DeviceBuffer, Result, Stream, Use};
 
 use self::combine::CombineCall;
 use self::dispatch::DispatchCall;
@@ -28,18 +27,26 @@ use crate::rules;
 use crate::rules::combine::{ORDER, StepFacts};
 
 /// What keeps the routing indices alive.
-pub(crate) struct Indices<'a> {
-    _shared: Option<Arc<dyn DeviceBuffer + Send + Sync>>,
-    _borrowed: PhantomData<&'a ()>,
+pub(crate) enum Indices<'a> {
+    Borrowed(Use<'a>),
+    Shared(Arc<dyn DeviceBuffer + Send + Sync>),
 }
 
-impl Indices<'_> {
-    pub(crate) fn borrowed() -> Self {
-        Self { _shared: None, _borrowed: PhantomData }
+impl<'a> Indices<'a> {
+    pub(crate) fn borrowed(indices: Use<'a>) -> Self {
+        Self::Borrowed(indices)
     }
 
     pub(crate) fn shared(indices: Arc<dyn DeviceBuffer + Send + Sync>) -> Self {
-        Self { _shared: Some(indices), _borrowed: PhantomData }
+        Self::Shared(indices)
+    }
+
+    /// Low-latency kernels read them in dispatch and combine, too.
+    fn as_use(&self) -> Use<'_> {
+        match self {
+            Self::Borrowed(indices) => *indices,
+            Self::Shared(indices) => Use::read(indices.usage()),
+        }
     }
 }
 
@@ -49,9 +56,10 @@ impl Indices<'_> {
 /// handle and the routing indices stay borrowed until the step ends: low-latency kernels read the
 /// indices in both calls.
 ///
-/// All calls of a group use the same buffers of the library, so they must run in order on the
-/// device: enqueue them on one stream, or order the streams with events (EP 4.11). The same goes
-/// for writing the routing indices or a tensor from another stream.
+/// All calls of a group use the same buffers of the library (EP 4.11): a call on another stream than
+/// the one before it waits for that on the device, by itself. The same goes for tensors and routing
+/// indices in a [`Buffer`](nccl_ext_core::Buffer), or in other memory with
+/// [`usage`](nccl_ext_core::DeviceBuffer::usage), that another stream used last.
 ///
 /// `H` is `&mut Handle`, or `Handle` for a step that owns it.
 pub struct Step<'a, H: BorrowMut<Handle> = &'a mut Handle> {
@@ -60,7 +68,7 @@ pub struct Step<'a, H: BorrowMut<Handle> = &'a mut Handle> {
     /// Rows that the dispatch of this step was given.
     dispatched: Option<u64>,
     round: Option<Round>,
-    _indices: Indices<'a>,
+    indices: Indices<'a>,
 }
 
 impl Step<'_, Handle> {
@@ -73,7 +81,7 @@ impl Step<'_, Handle> {
 
 impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
     pub(crate) fn new(handle: H, tokens: usize, indices: Indices<'a>) -> Self {
-        Self { handle, tokens, dispatched: None, round: None, _indices: indices }
+        Self { handle, tokens, dispatched: None, round: None, indices }
     }
 
     /// Tokens that this rank dispatches in this step.
@@ -146,7 +154,8 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
         let group = &handle.group;
         group.in_step()?;
         let round = open_round(handle, &self.round)?;
-        let call = DispatchCall { handle, tokens: self.tokens, inputs, outputs, config };
+        let (tokens, indices) = (self.tokens, self.indices.as_use());
+        let call = DispatchCall { handle, tokens, indices, inputs, outputs, config };
         let rows = group.collective(call.check(layout_info.as_deref(), stream))?;
         let output = group.collective(call.run(layout_info, stream, stage))?;
         self.round = round.or_else(|| self.round.take());
@@ -203,7 +212,8 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
         let facts = StepFacts { mode: handle.mode, dispatched: self.dispatched.is_some() };
         rules::check(ORDER, |broken| broken(&facts))?;
         let step_rows = self.dispatched.unwrap_or(group.geometry.max_recv);
-        let call = CombineCall { handle, tokens: self.tokens, step_rows, inputs, outputs, config };
+        let (tokens, indices) = (self.tokens, self.indices.as_use());
+        let call = CombineCall { handle, tokens, indices, step_rows, inputs, outputs, config };
         group.collective(call.check(stream))?;
         let output = group.collective(call.run(stream, stage))?;
         self.round = None;

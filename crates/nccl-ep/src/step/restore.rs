@@ -34,7 +34,8 @@ impl HandleSnapshot {
         let topk = TopK::N(u32::try_from(self.state.num_topk).unwrap_or(u32::MAX));
         let memory: HandleMemory = Box::new(self.memory);
         let mut handle = group.init_handle(self.layout, &self.config, topk, Some(memory))?;
-        let tokens = handle.native_update(topk_idx.view(), layout_info, stream)?;
-        Ok(Step::new(handle, tokens, Indices::borrowed()))
+        let indices = topk_idx.as_use();
+        let tokens = handle.native_update(topk_idx.view(), indices, layout_info, stream)?;
+        Ok(Step::new(handle, tokens, Indices::borrowed(indices)))
     }
 }

@@ -1,7 +1,7 @@
 //! Calls in one piece or in two.
 
 use nccl_ep_sys::{VersionedStruct, ncclEpCompleteConfig_t};
-use nccl_ext_core::{Result, Stream};
+use nccl_ext_core::{Result, Stream, Use};
 
 use crate::handle::Handle;
 
@@ -12,8 +12,8 @@ pub(super) trait Stage {
     /// Whether the first half only sends.
     const SEND_ONLY: u32;
 
-    /// Runs after the first half; includes the second.
-    fn finish(self, handle: &Handle, stream: Stream<'_>) -> Result<Self::Output>;
+    /// Runs after the first half; includes the second, which has the same uses.
+    fn finish(self, handle: &Handle, uses: &[Use<'_>], stream: Stream<'_>) -> Result<Self::Output>;
 }
 
 /// All in one call.
@@ -23,7 +23,7 @@ impl Stage for Whole {
     type Output = ();
     const SEND_ONLY: u32 = 0;
 
-    fn finish(self, _: &Handle, _: Stream<'_>) -> Result<()> {
+    fn finish(self, _: &Handle, _: &[Use<'_>], _: Stream<'_>) -> Result<()> {
         Ok(())
     }
 }
@@ -35,11 +35,11 @@ impl<T, F: FnOnce() -> T> Stage for Staged<F> {
     type Output = T;
     const SEND_ONLY: u32 = 1;
 
-    fn finish(self, handle: &Handle, stream: Stream<'_>) -> Result<T> {
-        let pending = Pending { handle, stream };
+    fn finish(self, handle: &Handle, uses: &[Use<'_>], stream: Stream<'_>) -> Result<T> {
+        let pending = Pending { handle, uses, stream };
         let output = (self.0)();
         std::mem::forget(pending);
-        complete(handle, stream)?;
+        complete(handle, uses, stream)?;
         Ok(output)
     }
 }
@@ -48,18 +48,20 @@ impl<T, F: FnOnce() -> T> Stage for Staged<F> {
 /// wait for the second half, and the library holds pointers into frames that are going.
 struct Pending<'a> {
     handle: &'a Handle,
+    uses: &'a [Use<'a>],
     stream: Stream<'a>,
 }
 
 impl Drop for Pending<'_> {
     fn drop(&mut self) {
-        if let Err(error) = self.handle.group.collective(complete(self.handle, self.stream)) {
+        let completed = complete(self.handle, self.uses, self.stream);
+        if let Err(error) = self.handle.group.collective(completed) {
             tracing::error!(%error, "a staged call was not completed after a panic");
         }
     }
 }
 
-fn complete(handle: &Handle, stream: Stream<'_>) -> Result<()> {
+fn complete(handle: &Handle, uses: &[Use<'_>], stream: Stream<'_>) -> Result<()> {
     let group = &handle.group;
     let config = ncclEpCompleteConfig_t::init();
     let _device = group.comm.activate()?;
@@ -67,11 +69,11 @@ fn complete(handle: &Handle, stream: Stream<'_>) -> Result<()> {
     // SAFETY: the handle lives, the configuration outlives the call, and what the first half
     // pointed to is still in its caller's frame. The library ignores this stream and uses the
     // first half's, which is borrowed until now (EP 6.1).
-    unsafe {
+    group.enqueue(stream, uses, || unsafe {
         group.call(
             "ncclEpComplete",
             group.api.ncclEpComplete,
             (handle.raw, &raw const config, stream.as_raw()),
         )
-    }
+    })
 }

@@ -32,8 +32,9 @@ impl Handle {
         layout_info: Option<&mut LayoutInfo<'_>>,
         stream: Stream<'_>,
     ) -> Result<Step<'a>> {
-        let tokens = self.native_update(topk_idx.view(), layout_info, stream)?;
-        Ok(Step::new(self, tokens, Indices::borrowed()))
+        let indices = topk_idx.as_use();
+        let tokens = self.native_update(topk_idx.view(), indices, layout_info, stream)?;
+        Ok(Step::new(self, tokens, Indices::borrowed(indices)))
     }
 
     /// Gives the handle its next routing and moves it into the step, with a share of the indices:
@@ -52,7 +53,7 @@ impl Handle {
         B: DeviceBuffer + Send + Sync + 'static,
     {
         let tokens = Tensor::new(&*topk_idx, &shape)
-            .and_then(|tensor| self.native_update(tensor.view(), layout_info, stream));
+            .and_then(|ids| self.native_update(ids.view(), ids.as_use(), layout_info, stream));
         match tokens {
             Ok(tokens) => Ok(Step::new(self, tokens, Indices::shared(topk_idx))),
             Err(error) => Err(Refused::kept(error, self)),

@@ -6,7 +6,9 @@ use core::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 
-use nccl_ext_core::{DataType, DeviceBuffer, DeviceBufferMut, MemorySpace, RawBuffer, Result};
+use nccl_ext_core::{
+    DataType, DeviceBuffer, DeviceBufferMut, MemorySpace, RawBuffer, Result, Usage, Use,
+};
 
 pub(crate) use self::descriptor::Descriptor;
 #[cfg(doc)]
@@ -24,6 +26,8 @@ use crate::view::{Shape, View};
 #[doc(alias = "ncclEpTensor_t")]
 pub struct Tensor<'a> {
     view: View,
+    /// What orders uses of the buffer.
+    usage: Option<&'a dyn Usage>,
     buffer: PhantomData<&'a ()>,
 }
 
@@ -33,6 +37,8 @@ pub struct Tensor<'a> {
 #[doc(alias = "ncclEpTensor_t")]
 pub struct TensorMut<'a> {
     view: View,
+    /// What orders uses of the buffer.
+    usage: Option<&'a dyn Usage>,
     buffer: PhantomData<&'a mut ()>,
 }
 
@@ -43,7 +49,8 @@ impl<'a> Tensor<'a> {
     /// [`Error::Invalid`] without dimensions, with more than [`MAX_DIMS`], or when the shape does
     /// not fit the buffer.
     pub fn new<B: DeviceBuffer + ?Sized>(buffer: &'a B, shape: &[usize]) -> Result<Self> {
-        view_of(buffer.raw(), shape).map(|view| Self { view, buffer: PhantomData })
+        let view = view_of(buffer.raw(), shape)?;
+        Ok(Self { view, usage: buffer.usage(), buffer: PhantomData })
     }
 
     /// A tensor over memory that something else manages.
@@ -61,7 +68,7 @@ impl<'a> Tensor<'a> {
         memory: MemorySpace,
     ) -> Result<Self> {
         let view = view_of(RawBuffer::unowned(ptr.cast_mut(), data_type, shape, memory), shape)?;
-        Ok(Self { view, buffer: PhantomData })
+        Ok(Self { view, usage: None, buffer: PhantomData })
     }
 
     /// The extents.
@@ -84,7 +91,8 @@ impl<'a> TensorMut<'a> {
     /// # Errors
     /// The errors of [`Tensor::new`].
     pub fn new<B: DeviceBufferMut + ?Sized>(buffer: &'a mut B, shape: &[usize]) -> Result<Self> {
-        view_of(buffer.raw_mut(), shape).map(|view| Self { view, buffer: PhantomData })
+        let view = view_of(buffer.raw_mut(), shape)?;
+        Ok(Self { view, usage: buffer.usage(), buffer: PhantomData })
     }
 
     /// A tensor over memory that something else manages.
@@ -102,13 +110,13 @@ impl<'a> TensorMut<'a> {
         memory: MemorySpace,
     ) -> Result<Self> {
         let view = view_of(RawBuffer::unowned(ptr, data_type, shape, memory), shape)?;
-        Ok(Self { view, buffer: PhantomData })
+        Ok(Self { view, usage: None, buffer: PhantomData })
     }
 
     /// The same tensor, to be read.
     #[must_use]
     pub fn as_tensor(&self) -> Tensor<'_> {
-        Tensor { view: self.view, buffer: PhantomData }
+        Tensor { view: self.view, usage: self.usage, buffer: PhantomData }
     }
 
     /// The extents.
@@ -126,8 +134,8 @@ impl<'a> TensorMut<'a> {
 
 /// What both kinds of tensor do alike.
 macro_rules! alike {
-    ($tensor:ident) => {
-        impl $tensor<'_> {
+    ($tensor:ident, $use:path) => {
+        impl<'a> $tensor<'a> {
             /// The same bytes as another type of the same size: fp8 or packed fp4 in a buffer of
             /// bytes.
             ///
@@ -141,12 +149,17 @@ macro_rules! alike {
             pub(crate) fn view(&self) -> &View {
                 &self.view
             }
+
+            /// The use of its memory by a call that it is given to.
+            pub(crate) fn as_use(&self) -> Use<'a> {
+                $use(self.usage)
+            }
         }
     };
 }
 
-alike!(Tensor);
-alike!(TensorMut);
+alike!(Tensor, Use::read);
+alike!(TensorMut, Use::write);
 
 /// The front of a buffer as a row-major tensor.
 fn view_of(buffer: RawBuffer, extents: &[usize]) -> Result<View> {

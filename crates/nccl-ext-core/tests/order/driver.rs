@@ -23,22 +23,22 @@ fn note(call: String) -> CuResult {
 }
 
 /// The calls of this thread since the last look.
-pub fn calls() -> Vec<String> {
+pub(crate) fn calls() -> Vec<String> {
     CALLS.take()
 }
 
 /// Whether work is done from now on, for this thread.
-pub fn set_done(done: bool) {
+pub(crate) fn set_done(done: bool) {
     DONE.set(done);
 }
 
 /// Whether streams of other owners are being captured.
-pub fn set_capturing(capturing: bool) {
+pub(crate) fn set_capturing(capturing: bool) {
     CAPTURING.set(capturing);
 }
 
 /// The asynchronous error of communicators.
-pub fn set_async_error(code: u32) {
+pub(crate) fn set_async_error(code: u32) {
     ASYNC.set(code);
 }
 
@@ -205,7 +205,7 @@ unsafe extern "C" fn all_reduce(
 }
 
 /// The only rank of a communicator of a backend of its own, on device 0.
-pub fn comm() -> Comm {
+pub(crate) fn comm() -> Comm {
     let nccl = NcclApi {
         ncclCommCount: one,
         ncclCommUserRank: zero,
@@ -247,12 +247,12 @@ pub fn comm() -> Comm {
     unsafe { Comm::from_raw(builder.build(), core::ptr::null_mut()) }.unwrap()
 }
 
-pub fn device() -> Device {
+pub(crate) fn device() -> Device {
     comm_without_end().device()
 }
 
 /// One whose end no test looks at.
-pub fn comm_without_end() -> &'static Comm {
+pub(crate) fn comm_without_end() -> &'static Comm {
     let comm = Box::leak(Box::new(comm()));
     calls();
     comm
