@@ -19,11 +19,14 @@ pub struct CpuConfig {
     /// They are host memory all the same. What tells them apart is that a buffer, stream or event
     /// of one is refused by a rank on another, as on a machine with several GPUs.
     pub devices: u32,
+    /// A seed where calls return before their work is done, as on a GPU; the communicators are then
+    /// [`deferred_backend`](crate::deferred_backend)'s. Default: `None`.
+    pub deferred: Option<u64>,
 }
 
 impl Default for CpuConfig {
     fn default() -> Self {
-        Self { timeout: Duration::from_secs(300), devices: 1 }
+        Self { timeout: Duration::from_secs(300), devices: 1, deferred: None }
     }
 }
 
@@ -45,6 +48,15 @@ impl CpuConfig {
     #[must_use]
     pub fn devices(mut self, devices: u32) -> Self {
         self.devices = devices;
+        self
+    }
+
+    /// Sets [`deferred`](Self::deferred): the seed decides how long streams wait between two pieces of
+    /// their work. Which races are found does not depend on it; what a program without an order reads,
+    /// may.
+    #[must_use]
+    pub fn deferred(mut self, seed: u64) -> Self {
+        self.deferred = Some(seed);
         self
     }
 }
@@ -70,6 +82,8 @@ pub(crate) fn encode(config: &CpuConfig) -> [u8; ID_BYTES] {
     bytes[24..32].copy_from_slice(&config.timeout.as_secs().to_le_bytes());
     bytes[32..36].copy_from_slice(&config.timeout.subsec_nanos().to_le_bytes());
     bytes[36..40].copy_from_slice(&config.devices.to_le_bytes());
+    bytes[40] = u8::from(config.deferred.is_some());
+    bytes[41..49].copy_from_slice(&config.deferred.unwrap_or(0).to_le_bytes());
     bytes
 }
 
@@ -79,11 +93,14 @@ pub(crate) fn decode(bytes: &[u8; ID_BYTES]) -> Option<CpuConfig> {
     let (_serial, rest) = rest.split_first_chunk::<8>()?;
     let (secs, rest) = rest.split_first_chunk::<8>()?;
     let (nanos, rest) = rest.split_first_chunk::<4>()?;
-    let (devices, _) = rest.split_first_chunk::<4>()?;
+    let (devices, rest) = rest.split_first_chunk::<4>()?;
+    let ([is_deferred], rest) = rest.split_first_chunk::<1>()?;
+    let (seed, _) = rest.split_first_chunk::<8>()?;
     let (secs, nanos) = (u64::from_le_bytes(*secs), u32::from_le_bytes(*nanos));
     (mark == MARK && nanos < 1_000_000_000).then(|| CpuConfig {
         timeout: Duration::new(secs, nanos),
         devices: u32::from_le_bytes(*devices),
+        deferred: (*is_deferred != 0).then_some(u64::from_le_bytes(*seed)),
     })
 }
 
@@ -101,7 +118,8 @@ mod tests {
 
     #[test]
     fn settings_survive_the_id_and_every_id_is_new() {
-        let config = CpuConfig::new().timeout(Duration::new(7, 250_000_001)).devices(3);
+        let config =
+            CpuConfig::new().timeout(Duration::new(7, 250_000_001)).devices(3).deferred(1 << 60);
         let [a, b] = [(); 2].map(|()| encode(&config));
         assert_ne!(a, b);
         assert_eq!(decode(&a), Some(config));

@@ -1,6 +1,5 @@
 //! The way into every C function of this crate, and out again.
 
-use std::any::Any;
 use std::cell::OnceCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 use nccl_ext_core::Error;
 use nccl_ext_core::raw::ncclResult_t;
 
-use crate::refusal::{FailureClass, Outcome, Refusal, record, record_success, require};
+use crate::refusal::{FailureClass, Outcome, Refusal, panic_text, record, record_success, require};
 use crate::world::Member;
 
 /// What a C function has found out about its caller so far.
@@ -61,15 +60,6 @@ pub(crate) unsafe fn store<T>(to: *mut T, name: &str, value: T) -> Outcome {
     // SAFETY: this function's contract.
     unsafe { to.write(value) };
     Ok(())
-}
-
-/// What a panic said.
-pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
-    payload
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("(no message)")
 }
 
 #[cfg(test)]

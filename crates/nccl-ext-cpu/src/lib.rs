@@ -53,13 +53,12 @@ mod ep;
 mod lock;
 mod m2n;
 mod nccl;
-#[allow(dead_code, unused_imports)] // until all calls go through it
 mod queue;
 mod ranks;
 mod refusal;
 mod world;
 
-pub use backend::backend;
+pub use backend::{backend, deferred_backend};
 pub use config::{CpuConfig, unique_id};
 pub use ranks::{RankFailure, run_ranks};
 pub use refusal::{FailureClass, last_refusal};

@@ -5,9 +5,9 @@ use std::thread;
 
 use nccl_ext_core::{Comm, Error};
 
-use crate::backend::backend;
+use crate::backend::{backend, deferred_backend};
 use crate::config::{CpuConfig, unique_id};
-use crate::entry::panic_text;
+use crate::refusal::panic_text;
 
 /// How a rank ended that did not succeed.
 #[derive(Debug)]
@@ -39,6 +39,9 @@ impl<E: std::error::Error> std::error::Error for RankFailure<E> {
 /// Makes a world of `ranks` threads, runs `body` on each with its communicator, and gives the
 /// results in rank order when all have ended.
 ///
+/// The backend is the one that the settings ask for: [`deferred_backend`] with
+/// [`CpuConfig::deferred`], else [`backend`](crate::backend()).
+///
 /// A rank that panics or returns early drops its communicator; peers that wait for it, or try to
 /// meet it later, get [`Error::PeerFailed`].
 ///
@@ -56,8 +59,9 @@ where
     F: Fn(Comm) -> Result<T, E> + Sync,
 {
     let id = unique_id(config);
+    let backend = if config.deferred.is_some() { deferred_backend() } else { backend() };
     let run = |rank| -> Result<T, E> {
-        let comm = Comm::init_rank(backend(), ranks, &id, rank)?;
+        let comm = Comm::init_rank(backend, ranks, &id, rank)?;
         body(comm)
     };
     thread::scope(|scope| {

@@ -1,6 +1,7 @@
 //! Errors on their way to the caller: a C code for everyone, and beside it the whole story for
 //! callers of this process.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
 use std::fmt::Display;
@@ -140,6 +141,15 @@ pub(crate) fn require(holds: bool, refusal: impl FnOnce() -> Refusal) -> Outcome
     if holds { Ok(()) } else { Err(refusal()) }
 }
 
+/// What a panic said.
+pub(crate) fn panic_text(payload: &(dyn Any + Send)) -> &str {
+    payload
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| payload.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("(no message)")
+}
+
 thread_local! {
     static ERROR: RefCell<Option<Error>> = const { RefCell::new(None) };
     static CLASS: Cell<Option<FailureClass>> = const { Cell::new(None) };
@@ -169,6 +179,11 @@ pub(crate) fn record(call: &'static str, refusal: Refusal) -> ncclResult_t {
     ERROR.set(Some(error));
     CLASS.set(class);
     code
+}
+
+/// Notes the error behind a driver's code that the calling thread is about to get.
+pub(crate) fn note(error: Error) {
+    ERROR.set(Some(error));
 }
 
 /// Gives and clears the error behind this thread's last call, if that failed.

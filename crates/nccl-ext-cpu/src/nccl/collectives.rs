@@ -10,12 +10,26 @@ use super::buffers::Buffers;
 use super::comm::member;
 use super::reduce;
 use crate::entry::entry;
+use crate::queue;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 use crate::world::{Descriptor, KEYS, Member, SequenceId};
 
+/// Gives the stream a collective's work.
+fn submit(
+    member: Arc<Member>,
+    stream: cudaStream_t,
+    call: &'static str,
+    work: impl FnOnce(&Member) -> Outcome + Send + 'static,
+) -> Outcome {
+    queue::submit(member.deferral(), stream, call, move || work(&member))
+}
+
 macro_rules! operations {
     ($($ty:ident = $name:literal, $parameter:literal;)+) => {$(
+        #[derive(Clone, Copy)]
         struct $ty(Buffers);
+        // SAFETY: the peers' threads use the buffers anyway, as `Descriptor` says.
+        unsafe impl Send for $ty {}
         // SAFETY: the peers read `send` and write `recv` as the C function says, and both are
         // valid until it returns.
         unsafe impl Descriptor for $ty {
@@ -81,19 +95,25 @@ pub(super) unsafe extern "C" fn all_gather(
     count: usize,
     data_type: ncclDataType_t,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     entry("ncclAllGather", |scope| {
         // SAFETY: the C contract of ncclAllGather.
         let (member, buffers) = unsafe { prepare(comm, send, recv, count, data_type, |_| true)? };
         scope.enter(&member);
         let bytes = count * buffers.data_type.size();
-        member.collective(SequenceId::COMM, &AllGather(buffers), |peers, _| {
-            for (rank, peer) in peers.iter().enumerate() {
-                // SAFETY: the receive buffer has room for every rank's part; a part is this
-                // rank's own send buffer or nobody's.
-                unsafe { copy(peer.0.send, buffers.recv.add(rank * bytes), bytes) };
-            }
+        let all = AllGather(buffers);
+        submit(member, stream, "ncclAllGather", move |member| {
+            let AllGather(Buffers { send, recv, .. }) = all;
+            queue::read(send, bytes)?;
+            queue::write(recv, bytes * member.size())?;
+            member.collective(SequenceId::COMM, &all, |peers, _| {
+                for (rank, peer) in peers.iter().enumerate() {
+                    // SAFETY: the receive buffer has room for every rank's part; a part is this
+                    // rank's own send buffer or nobody's.
+                    unsafe { copy(peer.0.send, recv.add(rank * bytes), bytes) };
+                }
+            })
         })
     })
 }
@@ -105,7 +125,7 @@ pub(super) unsafe extern "C" fn broadcast(
     data_type: ncclDataType_t,
     root: c_int,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     entry("ncclBroadcast", |scope| {
         let is_root = |rank: usize| usize::try_from(root) == Ok(rank);
@@ -121,9 +141,17 @@ pub(super) unsafe extern "C" fn broadcast(
         })?;
         buffers.parameter = root as u64;
         let bytes = count * buffers.data_type.size();
-        member.collective(SequenceId::COMM, &Broadcast(buffers), |peers, _| {
-            // SAFETY: both hold `count` elements; in place on the root they are the same.
-            unsafe { copy(peers[root].0.send, buffers.recv, bytes) };
+        let all = Broadcast(buffers);
+        submit(member, stream, "ncclBroadcast", move |member| {
+            let Broadcast(Buffers { send, recv, .. }) = all;
+            if member.rank() == root {
+                queue::read(send, bytes)?;
+            }
+            queue::write(recv, bytes)?;
+            member.collective(SequenceId::COMM, &all, |peers, _| {
+                // SAFETY: both hold `count` elements; in place on the root they are the same.
+                unsafe { copy(peers[root].0.send, recv, bytes) };
+            })
         })
     })
 }
@@ -135,7 +163,7 @@ pub(super) unsafe extern "C" fn all_reduce(
     data_type: ncclDataType_t,
     op: ncclRedOp_t,
     comm: ncclComm_t,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> ncclResult_t {
     entry("ncclAllReduce", |scope| {
         // SAFETY: the C contract of ncclAllReduce.
@@ -149,10 +177,17 @@ pub(super) unsafe extern "C" fn all_reduce(
         let (rank, size) = (member.rank(), member.size());
         let share = count.div_ceil(size);
         let (begin, end) = ((rank * share).min(count), ((rank + 1) * share).min(count));
-        member.collective(SequenceId::COMM, &AllReduce(buffers), |peers, _| {
-            // SAFETY: every buffer holds `count` elements of the type; the shares of two ranks do
-            // not overlap.
-            unsafe { reduction(&peers.iter().map(|p| p.0).collect::<Vec<_>>(), begin..end) };
+        let all = AllReduce(buffers);
+        submit(member, stream, "ncclAllReduce", move |member| {
+            let AllReduce(Buffers { send, recv, count, data_type, .. }) = all;
+            queue::read(send, count * data_type.size())?;
+            queue::write(recv, count * data_type.size())?;
+            member.collective(SequenceId::COMM, &all, |peers, _| {
+                let peers: Vec<_> = peers.iter().map(|peer| peer.0).collect();
+                // SAFETY: every buffer holds `count` elements of the type; the shares of two ranks
+                // do not overlap.
+                unsafe { reduction(&peers, begin..end) };
+            })
         })
     })
 }

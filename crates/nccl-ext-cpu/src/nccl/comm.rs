@@ -11,7 +11,8 @@ use nccl_ext_core::raw::{
 use super::version::VERSION;
 use crate::config::{self, CpuConfig};
 use crate::entry::{Scope, entry, store};
-use crate::refusal::{FailureClass, Outcome, Refusal, last_text, require};
+use crate::queue;
+use crate::refusal::{FailureClass, Outcome, Refusal, last_text, note, require};
 use crate::world::{self, Member};
 
 /// The member behind a communicator.
@@ -42,7 +43,13 @@ const MOST_RANKS: usize = 4096;
 
 /// # Safety
 /// `out` is NULL or writable.
-unsafe fn init(out: *mut ncclComm_t, nranks: c_int, id: &ncclUniqueId, rank: c_int) -> Outcome {
+unsafe fn init(
+    out: *mut ncclComm_t,
+    nranks: c_int,
+    id: &ncclUniqueId,
+    rank: c_int,
+    deferred: bool,
+) -> Outcome {
     require(!out.is_null(), || Refusal::null(FailureClass::Return, "comm"))?;
     let id = config::from_raw(id);
     let settings = config::decode(&id).ok_or_else(|| {
@@ -52,6 +59,17 @@ unsafe fn init(out: *mut ncclComm_t, nranks: c_int, id: &ncclUniqueId, rank: c_i
             "the id is one that this backend made",
             "an id of ncclGetUniqueId",
             "other bytes",
+        )
+    })?;
+    require(settings.deferred.is_some() == deferred, || {
+        let names = |deferred| if deferred { "deferred" } else { "not deferred" };
+        Refusal::argument(
+            FailureClass::Return,
+            "commId",
+            "the world is one of this backend's: deferred_backend() has those of CpuConfig::deferred, \
+             backend() has the others",
+            format_args!("a world that is {}", names(deferred)),
+            format_args!("one that is {}", names(!deferred)),
         )
     })?;
     let (Ok(size), Ok(index)) = (usize::try_from(nranks), usize::try_from(rank)) else {
@@ -74,30 +92,39 @@ fn rank_refusal(nranks: c_int, rank: c_int) -> Refusal {
     )
 }
 
-pub(super) unsafe extern "C" fn init_rank(
-    out: *mut ncclComm_t,
-    nranks: c_int,
-    id: ncclUniqueId,
-    rank: c_int,
-) -> ncclResult_t {
-    entry("ncclCommInitRank", |_| {
-        // SAFETY: the C contract: NULL or writable.
-        unsafe { init(out, nranks, &id, rank) }
-    })
+macro_rules! init_functions {
+    ($($rank:ident, $config:ident: $deferred:literal;)+) => {$(
+        pub(super) unsafe extern "C" fn $rank(
+            out: *mut ncclComm_t,
+            nranks: c_int,
+            id: ncclUniqueId,
+            rank: c_int,
+        ) -> ncclResult_t {
+            entry("ncclCommInitRank", |_| {
+                // SAFETY: the C contract: NULL or writable.
+                unsafe { init(out, nranks, &id, rank, $deferred) }
+            })
+        }
+
+        /// The configuration tunes what this backend does not have. Joining blocks whatever it says.
+        pub(super) unsafe extern "C" fn $config(
+            out: *mut ncclComm_t,
+            nranks: c_int,
+            id: ncclUniqueId,
+            rank: c_int,
+            _config: *mut ncclConfig_t,
+        ) -> ncclResult_t {
+            entry("ncclCommInitRankConfig", |_| {
+                // SAFETY: the C contract: NULL or writable.
+                unsafe { init(out, nranks, &id, rank, $deferred) }
+            })
+        }
+    )+};
 }
 
-/// The configuration tunes what this backend does not have. Joining blocks whatever it says.
-pub(super) unsafe extern "C" fn init_rank_config(
-    out: *mut ncclComm_t,
-    nranks: c_int,
-    id: ncclUniqueId,
-    rank: c_int,
-    _config: *mut ncclConfig_t,
-) -> ncclResult_t {
-    entry("ncclCommInitRankConfig", |_| {
-        // SAFETY: the C contract: NULL or writable.
-        unsafe { init(out, nranks, &id, rank) }
-    })
+init_functions! {
+    init_rank, init_rank_config: false;
+    init_rank_deferred, init_rank_config_deferred: true;
 }
 
 /// Answers a question about a communicator with one number.
@@ -133,13 +160,16 @@ pub(super) unsafe extern "C" fn cu_device(comm: ncclComm_t, out: *mut c_int) -> 
     unsafe { ask("ncclCommCuDevice", comm, out, |member| member.device()) }
 }
 
-/// Nothing is ever pending, so there is nothing to flush.
+/// Waits for what is enqueued.
 pub(super) unsafe extern "C" fn finalize(comm: ncclComm_t) -> ncclResult_t {
     entry("ncclCommFinalize", |_| {
         // SAFETY: the C contract of ncclCommFinalize.
-        unsafe { member(comm) }.map(drop)
+        let member = unsafe { member(comm)? };
+        queue::drain(member.deferral())
     })
 }
+
+const DESTROY: &str = "ncclCommDestroy";
 
 /// Takes this rank out of its world. Local: a peer that still waits for it is told.
 ///
@@ -149,6 +179,11 @@ unsafe fn leave(comm: ncclComm_t, how: &str) -> Outcome {
     // SAFETY: this function's contract.
     let member = unsafe { member(comm)? };
     let rank = member.rank();
+    // What is enqueued comes first, unless the rank gives up. How it went was told where it was waited
+    // for.
+    if how == DESTROY && !std::thread::panicking() {
+        let _ = queue::drain(member.deferral());
+    }
     member.leave(if std::thread::panicking() {
         format!("rank {rank} panicked")
     } else {
@@ -162,7 +197,7 @@ unsafe fn leave(comm: ncclComm_t, how: &str) -> Outcome {
 pub(super) unsafe extern "C" fn destroy(comm: ncclComm_t) -> ncclResult_t {
     entry("ncclCommDestroy", |_| {
         // SAFETY: the C contract of ncclCommDestroy.
-        unsafe { leave(comm, "ncclCommDestroy") }
+        unsafe { leave(comm, DESTROY) }
     })
 }
 
@@ -177,7 +212,8 @@ pub(super) unsafe extern "C" fn get_async_error(
     comm: ncclComm_t,
     out: *mut ncclResult_t,
 ) -> ncclResult_t {
-    entry("ncclCommGetAsyncError", |_| {
+    let mut failure = None;
+    let result = entry("ncclCommGetAsyncError", |_| {
         // SAFETY: the C contract of ncclCommGetAsyncError.
         let member = unsafe { member(comm)? };
         let code = if member.has_failed() {
@@ -186,8 +222,15 @@ pub(super) unsafe extern "C" fn get_async_error(
             ncclResult_t::ncclSuccess
         };
         // SAFETY: the C contract: NULL or writable.
-        unsafe { store(out, "asyncError", code) }
-    })
+        unsafe { store(out, "asyncError", code)? };
+        failure = member.failure();
+        Ok(())
+    });
+    // Whoever asks next what is behind the code gets it in full.
+    if let Some(error) = failure {
+        note(error);
+    }
+    result
 }
 
 /// The text of the calling thread's last error.

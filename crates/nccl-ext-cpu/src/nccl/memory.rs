@@ -7,27 +7,26 @@ use std::sync::Mutex;
 
 use nccl_ext_core::raw::{NCCL_WIN_REQUIRED_ALIGNMENT, ncclResult_t};
 
+use crate::driver;
 use crate::entry::entry;
 use crate::lock::lock;
+use crate::queue;
 use crate::refusal::{FailureClass, Refusal, require};
 
 /// Layouts by address: `ncclMemFree` is not told the size.
 static ALLOCATED: Mutex<BTreeMap<usize, Layout>> = Mutex::new(BTreeMap::new());
 
+fn no_memory(size: usize) -> Refusal {
+    let (rule, found) = ("there is memory for it", format_args!("{size} bytes").to_string());
+    Refusal::argument(FailureClass::Return, "size", rule, "less", found)
+        .with_code(ncclResult_t::ncclSystemError)
+}
+
 /// The memory is not zeroed.
 pub(super) unsafe extern "C" fn alloc(out: *mut *mut c_void, size: usize) -> ncclResult_t {
     entry("ncclMemAlloc", |_| {
         require(!out.is_null(), || Refusal::null(FailureClass::Return, "ptr"))?;
-        let refusal = || {
-            Refusal::argument(
-                FailureClass::Return,
-                "size",
-                "there is memory for it",
-                "less",
-                format_args!("{size} bytes"),
-            )
-            .with_code(ncclResult_t::ncclSystemError)
-        };
+        let refusal = || no_memory(size);
         let align = NCCL_WIN_REQUIRED_ALIGNMENT as usize;
         let layout = Layout::from_size_align(size.max(1), align).map_err(|_| refusal())?;
         // SAFETY: the size is not zero.
@@ -62,4 +61,22 @@ pub(super) unsafe extern "C" fn free(memory: *mut c_void) -> ncclResult_t {
         unsafe { std::alloc::dealloc(memory.cast(), layout) };
         Ok(())
     })
+}
+
+/// Memory of the calling thread's current device.
+pub(super) unsafe extern "C" fn alloc_deferred(out: *mut *mut c_void, size: usize) -> ncclResult_t {
+    entry("ncclMemAlloc", |_| {
+        require(!out.is_null(), || Refusal::null(FailureClass::Return, "ptr"))?;
+        let align = NCCL_WIN_REQUIRED_ALIGNMENT as usize;
+        let memory = queue::allocate(driver::current_device(), size, align);
+        let memory = memory.ok_or_else(|| no_memory(size))?;
+        // SAFETY: the C contract: writable.
+        unsafe { out.write(memory.cast()) };
+        Ok(())
+    })
+}
+
+/// Refused while something that was enqueued may still use the memory.
+pub(super) unsafe extern "C" fn free_deferred(memory: *mut c_void) -> ncclResult_t {
+    entry("ncclMemFree", |_| if memory.is_null() { Ok(()) } else { queue::free(memory.addr()) })
 }

@@ -16,6 +16,15 @@ pub(crate) use comm::member;
 pub(crate) use version::VERSION;
 pub(crate) use window::find as find_window;
 
+/// The table of the backend whose calls return before their work is done.
+pub(crate) const DEFERRED_TABLE: NcclApi = NcclApi {
+    ncclCommInitRank: comm::init_rank_deferred,
+    ncclCommInitRankConfig: comm::init_rank_config_deferred,
+    ncclMemAlloc: memory::alloc_deferred,
+    ncclMemFree: memory::free_deferred,
+    ..TABLE
+};
+
 pub(crate) const TABLE: NcclApi = NcclApi {
     ncclGetVersion: version::get_version,
     ncclGetUniqueId: comm::get_unique_id,

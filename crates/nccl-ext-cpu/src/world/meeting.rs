@@ -1,6 +1,7 @@
 //! How posts meet: waiting for all of them, and every reason not to.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -10,11 +11,12 @@ use nccl_ext_core::raw::ncclResult_t;
 use super::sequence::{Descriptor, OperationTag, Post, Sequence, SequenceId, is_staged};
 use crate::config::CpuConfig;
 use crate::lock::lock;
+use crate::queue;
 use crate::refusal::{FailureClass, Outcome, Refusal};
 
 pub(super) struct Failure {
-    rank: usize,
-    error: Arc<Error>,
+    pub(super) rank: usize,
+    pub(super) error: Arc<Error>,
     /// Where ranks were waiting when one of them ran out of time: all of them did.
     timed_out: Option<(SequenceId, u64)>,
 }
@@ -33,6 +35,10 @@ pub(super) struct World {
     pub(super) timeout: Duration,
     /// At least one.
     pub(super) devices: u32,
+    /// The seed of a world whose calls return before their work is done.
+    pub(super) deferred: Option<u64>,
+    /// Nanoseconds that its streams slept as the seed said.
+    pub(super) delayed: Arc<AtomicU64>,
     pub(super) state: Mutex<State>,
     pub(super) changed: Condvar,
 }
@@ -53,7 +59,20 @@ impl World {
             waiting: vec![None; size],
         };
         let (timeout, devices) = (config.timeout, config.devices.max(1));
-        Self { size, timeout, devices, state: Mutex::new(state), changed: Condvar::new() }
+        Self {
+            size,
+            timeout,
+            devices,
+            deferred: config.deferred,
+            delayed: Arc::default(),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// How long streams have slept since `then`: a seed's delays use up nobody's time.
+    fn delayed_since(&self, then: u64) -> Duration {
+        Duration::from_nanos(self.delayed.load(Ordering::Relaxed).saturating_sub(then))
     }
 
     pub(super) fn fail(&self, rank: usize, error: Error) {
@@ -70,6 +89,7 @@ impl World {
         staged: bool,
     ) -> Outcome<u64> {
         let tag = OperationTag::of(descriptor);
+        let clock = queue::clock();
         let mut state = lock(&self.state);
         state.check(rank)?;
         let entry = state.sequence(sequence)?;
@@ -77,14 +97,14 @@ impl World {
         let bank = Sequence::bank(operation);
         let other = (0..self.size)
             .filter(|&peer| entry.posted[peer] >= operation)
-            .find_map(|peer| entry.posts[bank][peer].map(|post| (peer, post.tag)));
+            .find_map(|peer| entry.posts[bank][peer].as_ref().map(|post| (peer, post.tag)));
         if let Some((peer, other)) = other.filter(|(_, other)| *other != tag) {
             let refusal = state.mismatch(rank, tag, peer, other);
             self.changed.notify_all();
             return Err(refusal);
         }
         let descriptor = core::ptr::from_ref(descriptor).cast();
-        entry.posts[bank][rank] = Some(Post { tag, descriptor, staged });
+        entry.posts[bank][rank] = Some(Post { tag, descriptor, staged, clock });
         entry.posted[rank] = operation;
         if entry.all_posted(operation) {
             self.changed.notify_all();
@@ -101,17 +121,22 @@ impl World {
         phase: &'static str,
         when_given_up: WhenGivenUp,
     ) -> Outcome {
-        let start = Instant::now();
+        let (start, delayed) = (Instant::now(), self.delayed.load(Ordering::Relaxed));
         let mut state = lock(&self.state);
         let refusal = loop {
-            if state.sequence(sequence)?.all_posted(operation) {
+            let entry = state.sequence(sequence)?;
+            if entry.all_posted(operation) {
+                let starts = entry.starts(operation);
                 state.waiting[rank] = None;
+                drop(state);
+                // Who has seen all posts comes after what the ranks did before they posted.
+                starts.iter().for_each(queue::join);
                 return Ok(());
             }
             if let Some(refusal) = state.obstacle(rank, sequence, operation, start) {
                 break refusal;
             }
-            let waited = start.elapsed();
+            let waited = start.elapsed().saturating_sub(self.delayed_since(delayed));
             if waited >= self.timeout {
                 let ranks = state.sequence(sequence)?.missing(operation).collect();
                 let error = Error::Timeout { phase, ranks, waited };
@@ -132,6 +157,11 @@ impl World {
         drop(state);
         self.changed.notify_all();
         Err(refusal)
+    }
+
+    /// What happened before each rank was done with its last operation.
+    pub(super) fn ends(&self, sequence: SequenceId) -> Vec<queue::Clock> {
+        lock(&self.state).sequences.get(&sequence).map_or_else(Vec::new, |entry| entry.ends.clone())
     }
 
     pub(super) fn has_staged(&self, sequence: SequenceId, operation: u64) -> bool {
@@ -258,7 +288,7 @@ impl State {
             self.fail(peer, Error::clone(&error), None);
             return Some(Refusal::error(Error::PeerFailed { rank: peer, error }));
         }
-        let here = entry.posts[Sequence::bank(operation)][rank]?.tag;
+        let here = entry.posts[Sequence::bank(operation)][rank].as_ref()?.tag;
         let elsewhere = |peer: usize| Some((peer, self.asleep_elsewhere(peer, sequence, rank)?));
         let elsewhere = entry.missing(operation).find_map(elsewhere);
         let (peer, there) = elsewhere?;
@@ -278,7 +308,7 @@ impl State {
         if entry.posted[rank] >= operation {
             return None;
         }
-        entry.posts[Sequence::bank(operation)][peer].map(|post| post.tag)
+        entry.posts[Sequence::bank(operation)][peer].as_ref().map(|post| post.tag)
     }
 
     fn mismatch(

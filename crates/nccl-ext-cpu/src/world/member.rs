@@ -8,7 +8,7 @@ use nccl_ext_core::Error;
 use super::meeting::{State, WhenGivenUp, World};
 use super::sequence::{Descriptor, Sequence, SequenceId};
 use crate::lock::lock;
-use crate::queue::Deferral;
+use crate::queue::{self, Deferral};
 use crate::refusal::Outcome;
 
 /// One rank's place in its world. An `ncclComm_t` points to one.
@@ -16,11 +16,30 @@ pub(crate) struct Member {
     world: Arc<World>,
     rank: usize,
     groups: AtomicU64,
+    /// The rank as streams know it, where they run its calls.
+    deferred: Option<Arc<queue::Rank>>,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if let Some(rank) = &self.deferred {
+            queue::end_default_streams(rank);
+        }
+    }
 }
 
 impl Member {
     pub(super) fn new(world: Arc<World>, rank: usize) -> Self {
-        Self { world, rank, groups: AtomicU64::new(0) }
+        let device = (rank as u32 % world.devices) as i32;
+        let deferred = world.deferred.map(|seed| {
+            let theirs = Arc::clone(&world);
+            let fail = move |error: &Error| theirs.fail(rank, error.clone());
+            let delayed = Arc::clone(&world.delayed);
+            let made = queue::Rank::new(rank, device, seed, delayed, Box::new(fail));
+            queue::belong_to(&made);
+            made
+        });
+        Self { world, rank, groups: AtomicU64::new(0), deferred }
     }
 
     /// The ordinal of the device that this rank is on.
@@ -34,7 +53,7 @@ impl Member {
 
     /// Whether this rank's calls are complete when they return.
     pub(crate) fn deferral(&self) -> Deferral {
-        Deferral::Never
+        self.deferred.as_ref().map_or(Deferral::Never, |rank| Deferral::Of(rank.id()))
     }
 
     pub(crate) fn size(&self) -> usize {
@@ -62,6 +81,14 @@ impl Member {
         state.gone[self.rank].get_or_insert_with(|| Arc::new(Error::RankGone { reason }));
         drop(state);
         self.world.changed.notify_all();
+    }
+
+    /// Why the world has failed.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        lock(&self.world.state).failure.as_ref().map(|failure| {
+            let (rank, error) = (failure.rank, Arc::clone(&failure.error));
+            if rank == self.rank { Error::clone(&error) } else { Error::PeerFailed { rank, error } }
+        })
     }
 
     /// Whether the world has failed.
@@ -99,7 +126,10 @@ impl Member {
         descriptor: &D,
         work: impl FnOnce(&[&D], u64) -> T,
     ) -> Outcome<T> {
-        self.collective_among_staged(sequence, descriptor, work, |_| None)
+        let result = self.collective_among_staged(sequence, descriptor, work, |_| None)?;
+        // Nobody leaves before everybody is done.
+        self.world.ends(sequence).iter().for_each(queue::join);
+        Ok(result)
     }
 
     /// The same in a sequence where peers may have staged. When one has, `stage` gives a copy of
@@ -178,9 +208,11 @@ impl Drop for Working<'_> {
     fn drop(&mut self) {
         let Self { member, sequence, operation } = *self;
         let world = &member.world;
+        let end = queue::clock();
         let mut state = lock(&world.state);
         if let Some(entry) = state.sequences.get_mut(&sequence) {
             entry.done[member.rank] = operation;
+            entry.ends[member.rank] = end;
         }
         let done =
             |state: &State| state.sequences.get(&sequence).is_none_or(|l| l.is_done(operation));

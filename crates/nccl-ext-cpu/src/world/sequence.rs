@@ -3,6 +3,8 @@
 use std::any::TypeId;
 use std::fmt;
 
+use crate::queue::Clock;
+
 /// Names a sequence. Ranks create sequences in the same order and so agree on the numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct SequenceId(u64);
@@ -64,12 +66,14 @@ impl fmt::Display for OperationTag {
 }
 
 /// A rank is in an operation, and shows this.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Post {
     pub(super) tag: OperationTag,
     pub(super) descriptor: *const (),
     /// Whether the descriptor outlives the operation, or its readers have all gone.
     pub(super) staged: bool,
+    /// What happened before it was posted.
+    pub(super) clock: Clock,
 }
 
 // SAFETY: the pointer is only followed as `Descriptor` allows.
@@ -83,6 +87,8 @@ pub(super) struct Sequence {
     /// The last two posts of each rank. Two are enough: who posts operation n+2 is done with n+1,
     /// which everybody posted after being done with n.
     pub(super) posts: [Vec<Option<Post>>; 2],
+    /// What happened before each rank was done with its last operation.
+    pub(super) ends: Vec<Clock>,
     /// Ranks that have closed it.
     pub(super) closed: usize,
 }
@@ -90,7 +96,8 @@ pub(super) struct Sequence {
 impl Sequence {
     pub(super) fn new(size: usize) -> Self {
         let posts = || vec![None; size];
-        Self { posted: vec![0; size], done: vec![0; size], posts: [posts(), posts()], closed: 0 }
+        let (posted, done, ends) = (vec![0; size], vec![0; size], vec![Clock::default(); size]);
+        Self { posted, done, posts: [posts(), posts()], ends, closed: 0 }
     }
 
     /// Which of the two posts an operation uses.
@@ -106,6 +113,12 @@ impl Sequence {
     /// The ranks that have not.
     pub(super) fn missing(&self, operation: u64) -> impl Iterator<Item = usize> {
         (0..self.posted.len()).filter(move |&rank| self.posted[rank] < operation)
+    }
+
+    /// What happened before the ranks posted the operation.
+    pub(super) fn starts(&self, operation: u64) -> Vec<Clock> {
+        let posts = self.posts[Self::bank(operation)].iter().flatten();
+        posts.map(|post| post.clock.clone()).collect()
     }
 
     /// Whether nobody reads full descriptors of the operation any more.

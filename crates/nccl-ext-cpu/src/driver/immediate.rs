@@ -1,38 +1,16 @@
-//! The driver's table: devices whose memory is the host's.
+//! The driver of the backend whose memory is the host's and whose calls are complete when they return.
 
-use core::ffi::{c_char, c_int, c_uint, c_void};
-use std::sync::atomic::{AtomicI32, Ordering};
+use core::ffi::{c_int, c_uint, c_void};
 
 use nccl_ext_core::driver::{
-    ATTRIBUTE_MULTIPROCESSOR_COUNT, CuContext, CuDevice, CuDevicePtr, CuResult, DriverApi,
-    POINTER_MEMORY_TYPE,
+    CuContext, CuDevicePtr, CuResult, DriverApi, MEMORY_HOST, POINTER_MEMORY_TYPE,
 };
 use nccl_ext_core::raw::cudaStream_t;
 
-/// Multiprocessors of the device that this backend stands for; the limits of low latency (EP 3.2)
-/// follow from it.
-pub(crate) const SM_COUNT: u32 = 132;
-
-/// As many as the world with the most of them has so far.
-static DEVICES: AtomicI32 = AtomicI32::new(1);
-
-/// A rank of a world is on the device of this ordinal.
-pub(crate) fn note_device(ordinal: i32) {
-    DEVICES.fetch_max(ordinal.saturating_add(1), Ordering::Relaxed);
-}
-
-/// A driver that knows every call of the newest CUDA 13.
-const VERSION: c_int = 13_030;
-
-/// `CU_MEMORYTYPE_HOST`.
-const MEMORY_TYPE_HOST: c_uint = 1;
+use super::common::{COMMON, pointer, store};
 
 /// Events and contexts are absent: nothing is ever pending.
 pub(crate) const TABLE: DriverApi = DriverApi {
-    init: Some(init),
-    version: Some(version),
-    device_count: Some(device_count),
-    device_attribute: Some(device_attribute),
     context_get: Some(context_get),
     context_set: Some(context_set),
     context_synchronize: Some(context_synchronize),
@@ -43,47 +21,8 @@ pub(crate) const TABLE: DriverApi = DriverApi {
     copy_to_host: Some(copy_to_host),
     copy_on_device: Some(copy_on_device),
     fill: Some(fill),
-    error_name: Some(error_name),
-    ..DriverApi::NONE
+    ..COMMON
 };
-
-/// # Safety
-/// `to` is NULL or writable.
-unsafe fn store<T>(to: *mut T, value: T) -> CuResult {
-    if to.is_null() {
-        return CuResult::INVALID_VALUE;
-    }
-    // SAFETY: this function's contract.
-    unsafe { to.write(value) };
-    CuResult::SUCCESS
-}
-
-unsafe extern "C" fn init(_flags: c_uint) -> CuResult {
-    CuResult::SUCCESS
-}
-
-unsafe extern "C" fn version(version: *mut c_int) -> CuResult {
-    // SAFETY: the C contract of cuDriverGetVersion.
-    unsafe { store(version, VERSION) }
-}
-
-unsafe extern "C" fn device_count(count: *mut c_int) -> CuResult {
-    // SAFETY: the C contract of cuDeviceGetCount.
-    unsafe { store(count, DEVICES.load(Ordering::Relaxed)) }
-}
-
-unsafe extern "C" fn device_attribute(
-    value: *mut c_int,
-    attribute: c_int,
-    device: CuDevice,
-) -> CuResult {
-    let known = (0..DEVICES.load(Ordering::Relaxed)).contains(&device);
-    if !known || attribute != ATTRIBUTE_MULTIPROCESSOR_COUNT {
-        return CuResult::INVALID_VALUE;
-    }
-    // SAFETY: the C contract of cuDeviceGetAttribute.
-    unsafe { store(value, SM_COUNT as c_int) }
-}
 
 unsafe extern "C" fn context_get(context: *mut CuContext) -> CuResult {
     // SAFETY: the C contract of cuCtxGetCurrent.
@@ -116,7 +55,7 @@ unsafe extern "C" fn pointer_attribute(
         return CuResult::INVALID_VALUE;
     }
     // SAFETY: the C contract of cuPointerGetAttribute: the memory type is an unsigned int.
-    unsafe { store(value.cast::<c_uint>(), MEMORY_TYPE_HOST) }
+    unsafe { store(value.cast::<c_uint>(), MEMORY_HOST) }
 }
 
 /// # Safety
@@ -131,10 +70,6 @@ unsafe fn copy(to: *mut u8, from: *const u8, bytes: usize) -> CuResult {
     // SAFETY: this function's contract.
     unsafe { core::ptr::copy(from, to, bytes) };
     CuResult::SUCCESS
-}
-
-fn pointer(address: CuDevicePtr) -> *mut u8 {
-    core::ptr::with_exposed_provenance_mut(address as usize)
 }
 
 unsafe extern "C" fn copy_to_device(
@@ -183,14 +118,4 @@ unsafe extern "C" fn fill(
     // SAFETY: the C contract of cuMemsetD8Async.
     unsafe { to.write_bytes(value, bytes) };
     CuResult::SUCCESS
-}
-
-unsafe extern "C" fn error_name(error: CuResult, name: *mut *const c_char) -> CuResult {
-    let text = match error {
-        CuResult::SUCCESS => c"CUDA_SUCCESS",
-        CuResult::INVALID_VALUE => c"CUDA_ERROR_INVALID_VALUE",
-        _ => return CuResult::INVALID_VALUE,
-    };
-    // SAFETY: the C contract of cuGetErrorName.
-    unsafe { store(name, text.as_ptr()) }
 }
