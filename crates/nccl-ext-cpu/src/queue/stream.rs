@@ -94,10 +94,6 @@ impl Stream {
         lock(&self.queue).failed.clone()
     }
 
-    pub(crate) fn device(&self) -> i32 {
-        self.device
-    }
-
     /// Gives it work, which runs after all that it was given before.
     pub(crate) fn run(
         &self,
@@ -150,7 +146,12 @@ impl Stream {
             let failed = self.failed();
             match (entry, failed) {
                 (Entry::End, _) => return,
-                (Entry::Record(point), failed) => point.reach(clock.clone(), failed),
+                (Entry::Record(point), failed) => {
+                    // Who sees the point reached sees the stream come past it.
+                    lock(&self.queue).left -= 1;
+                    point.reach(clock.clone(), failed);
+                    continue;
+                }
                 (_, Some(_)) => {}
                 (Entry::Wait { point, known }, None) => {
                     clock.join(&known);

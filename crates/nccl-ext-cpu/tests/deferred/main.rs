@@ -1,0 +1,4 @@
+//! The backend whose calls return before their work is done.
+
+mod order;
+mod races;
