@@ -8,7 +8,7 @@ const MOST: u64 = 200;
 /// How long a stream waits before one of its entries: mostly not at all.
 pub(super) fn before(seed: u64, stream: u64, entry: u64) -> Option<Duration> {
     let drawn = mix(seed ^ mix(stream ^ mix(entry)));
-    (drawn % 4 == 0).then(|| Duration::from_micros((drawn >> 8) % MOST))
+    drawn.is_multiple_of(4).then(|| Duration::from_micros((drawn >> 8) % MOST))
 }
 
 /// The finaliser of SplitMix64.

@@ -256,8 +256,11 @@ fn streams_of(rank: Option<&Arc<Rank>>, device: i32) -> Vec<Arc<Stream>> {
 
 /// Waits on the calling thread for every stream of a rank.
 pub(crate) fn wait_for_all(rank: Option<&Arc<Rank>>, device: i32) -> Result<(), Arc<Error>> {
-    let all = streams_of(rank, device);
-    all.iter().fold(Ok(()), |so_far, stream| so_far.and(stream.wait()))
+    let mut ended = Ok(());
+    for stream in streams_of(rank, device) {
+        ended = ended.and(stream.wait()); // of each, also after a failure
+    }
+    ended
 }
 
 /// A rank is gone: its default streams end with their work.
