@@ -118,7 +118,9 @@ mod tests {
     fn reads_share_and_a_write_needs_the_order_of_each_of_them() {
         let [a, b, c] = ["a", "b", "c"].map(actor);
         let [mut of_a, mut of_b, mut of_c] = [(); 3].map(|()| VectorClock::default());
-        (of_a.tick(a.task), of_b.tick(b.task), of_c.tick(c.task));
+        for (clock, who) in [(&mut of_a, &a), (&mut of_b, &b), (&mut of_c, &c)] {
+            clock.tick(who.task);
+        }
         let mut uses = Uses::default();
         assert!(add(&mut uses, &a, &of_a, 0..8, false).is_ok());
         assert!(add(&mut uses, &b, &of_b, 4..12, false).is_ok());
