@@ -6,6 +6,7 @@ use std::cell::Cell;
 use nccl_ext_core::driver::{CuContext, CuDevice, CuResult};
 
 use super::common::{is_device, store};
+use super::waits::code;
 use crate::queue;
 
 /// A context is only a name: this plus the ordinal.
@@ -55,5 +56,5 @@ pub(super) unsafe extern "C" fn set(context: CuContext) -> CuResult {
 
 /// Waits for the streams of the calling thread's rank, which on machines has a context of its own.
 pub(super) unsafe extern "C" fn synchronize() -> CuResult {
-    super::deferred::code(queue::wait_for_device(current_device()))
+    code(queue::wait_for_device(current_device()))
 }

@@ -3,18 +3,18 @@
 use core::ffi::{c_int, c_uint, c_void};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use nccl_ext_core::Error;
 use nccl_ext_core::driver::{
     CuDevicePtr, CuEvent, CuResult, DriverApi, MEMORY_DEVICE, MEMORY_HOST, POINTER_MEMORY_TYPE,
 };
 use nccl_ext_core::raw::cudaStream_t;
 
-use super::common::{COMMON, pointer, store};
+use super::common::{COMMON, OUT_OF_MEMORY, pointer, store};
+use super::contexts::current_device;
+use super::waits::{code, ready};
 use super::{contexts, pinned};
-use crate::driver::current_device;
 use crate::lock::lock;
 use crate::queue::{self, Point, Stream};
-use crate::refusal::{note, record_success};
+use crate::refusal::record_success;
 
 pub(crate) const TABLE: DriverApi = DriverApi {
     primary_context_retain: Some(contexts::retain),
@@ -43,23 +43,6 @@ pub(crate) const TABLE: DriverApi = DriverApi {
     ..COMMON
 };
 
-/// The code of a wait. Work that failed has its error beside it, for the backend's hooks.
-pub(super) fn code(result: Result<(), Arc<Error>>) -> CuResult {
-    ready(result.map(|()| true))
-}
-
-fn ready(result: Result<bool, Arc<Error>>) -> CuResult {
-    record_success();
-    match result {
-        Ok(true) => CuResult::SUCCESS,
-        Ok(false) => CuResult::NOT_READY,
-        Err(error) => {
-            note(Error::clone(&error));
-            CuResult::LAUNCH_FAILED
-        }
-    }
-}
-
 fn with_stream(stream: cudaStream_t, body: impl FnOnce(&Stream) -> CuResult) -> CuResult {
     match queue::stream(stream, current_device()) {
         Some(stream) => body(&stream),
@@ -74,7 +57,7 @@ unsafe extern "C" fn stream_create(stream: *mut cudaStream_t, _flags: c_uint) ->
     match queue::create_stream(current_device()) {
         // SAFETY: the C contract of cuStreamCreate.
         Some(made) => unsafe { store(stream, made) },
-        None => super::common::OUT_OF_MEMORY,
+        None => OUT_OF_MEMORY,
     }
 }
 

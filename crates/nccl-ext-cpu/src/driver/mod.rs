@@ -5,6 +5,7 @@ mod contexts;
 mod deferred;
 mod immediate;
 mod pinned;
+mod waits;
 
 pub(crate) use common::{SM_COUNT, note_device};
 pub(crate) use contexts::current_device;

@@ -7,14 +7,16 @@
 //!
 //! ```text
 //! clock                   what happened before what
-//! uses  memory  block     who uses which bytes; two uses without an order are refused
+//! uses  memory            who uses which bytes; two uses without an order are refused
 //! host  running           the clock of a host thread, and of the work that a stream runs
+//! declare  block          what running work says that it uses
 //! event  stream  delay    points in streams' work, the queues, and the seed's delays
 //! submit                  the way in
 //! ```
 
 mod block;
 mod clock;
+mod declare;
 mod delay;
 mod event;
 mod host;
@@ -30,13 +32,13 @@ use nccl_ext_core::Error;
 
 pub(crate) use block::Block;
 pub(crate) use clock::Clock;
+pub(crate) use declare::{read, write, write_as};
 pub(crate) use event::Point;
 pub(crate) use host::{Rank, belong_to};
 pub(crate) use memory::{allocate, is_device};
 pub(crate) use running::{clock, join};
 pub(crate) use stream::Stream;
 pub(crate) use submit::{Deferral, drain, submit, submit_and_wait, wait_for_stream};
-pub(crate) use uses::{read, write, write_as};
 
 use crate::refusal::Outcome;
 

@@ -1,12 +1,10 @@
-//! Which bytes are used by whom, and whether that has an order.
+//! The uses of an allocation, and whether they have an order.
 
 use std::ops::Range;
 
 use nccl_ext_core::{Error, RacingUse};
 
-use super::clock::{Actor, Clock, VectorClock};
-use super::memory;
-use super::running::with_running;
+use super::clock::{Actor, VectorClock};
 use crate::refusal::{Outcome, Refusal};
 
 /// A use that later ones are compared with.
@@ -59,37 +57,6 @@ impl Uses {
         let actor = (*actor).clone();
         self.0.push(Use { bytes: bytes.clone(), writes: *writes, actor, time: *time });
         Ok(())
-    }
-}
-
-/// The running work is about to read these bytes.
-pub(crate) fn read(from: *const u8, bytes: usize) -> Outcome {
-    by_running(from.addr(), bytes, false)
-}
-
-/// The running work is about to write these bytes.
-pub(crate) fn write(to: *mut u8, bytes: usize) -> Outcome {
-    by_running(to.addr(), bytes, true)
-}
-
-fn by_running(address: usize, bytes: usize, writes: bool) -> Outcome {
-    if bytes == 0 {
-        return Ok(());
-    }
-    with_running(|running| {
-        let (actor, before, time) = running.now();
-        memory::note(address, bytes, writes, actor, time, before)
-    })
-    .unwrap_or(Ok(()))
-}
-
-/// A peer that took `clock` writes these bytes, in its own order and not in the running work's.
-pub(crate) fn write_as(clock: &Clock, to: *mut u8, bytes: usize) -> Outcome {
-    match &clock.0 {
-        Some(moment) if bytes > 0 => {
-            memory::note(to.addr(), bytes, true, &moment.actor, moment.time, &moment.before)
-        }
-        _ => Ok(()),
     }
 }
 
