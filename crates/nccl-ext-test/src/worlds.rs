@@ -17,6 +17,11 @@ pub fn config() -> CpuConfig {
     CpuConfig::new().timeout(Duration::from_secs(20))
 }
 
+/// The same ranks, whose work runs later.
+pub fn deferred_config() -> CpuConfig {
+    config()
+}
+
 /// Runs `body` on every rank and gives each rank's result.
 pub fn outcomes<T: Send>(ranks: usize, body: impl Fn(Comm) -> Result<T> + Sync) -> Vec<Outcome<T>> {
     run_ranks(ranks, &config(), body)

@@ -6,7 +6,7 @@ use nccl_ep_sys::ncclEpGroup_t;
 use nccl_ext_core::raw::cudaStream_t;
 
 use crate::entry::Scope;
-use crate::ep::group::{self, View};
+use crate::ep::group::{self, Uses, View};
 use crate::ep::mask::Masks;
 use crate::ep::settings::{self, Algorithm, Settings};
 use crate::lock::lock;
@@ -50,7 +50,7 @@ pub(crate) unsafe fn query(group: ncclEpGroup_t, out: *mut c_int, stream: cudaSt
         with_masks(None, group, |view, _| {
             require(!out.is_null(), || Refusal::null(FailureClass::Throw, "mask_status"))?;
             let out = CallersMask(out);
-            view.submit(stream, "ncclEpMaskQuery", move |view| {
+            view.submit_operation(stream, "ncclEpMaskQuery", Uses::Reads, move |view| {
                 queue::write(out.pointer().cast(), out.bytes(view))?;
                 view.masks.into_iter().for_each(|masks| masks.read(out.pointer()));
                 Ok(())
@@ -88,7 +88,7 @@ pub(crate) unsafe fn update(
         with_masks(None, group, |view, _| {
             require(!mask.is_null(), || Refusal::null(FailureClass::Throw, "mask"))?;
             let mask = CallersMask(mask.cast_mut());
-            view.submit(stream, "ncclEpMaskUpdate", move |view| {
+            view.submit_operation(stream, "ncclEpMaskUpdate", Uses::Writes, move |view| {
                 queue::read(mask.pointer().cast(), mask.bytes(view))?;
                 view.masks.into_iter().for_each(|masks| masks.write(mask.pointer()));
                 Ok(())
@@ -124,14 +124,18 @@ pub(crate) unsafe fn clear_error(group: ncclEpGroup_t) -> Outcome {
 
 /// # Safety
 /// `group` is NULL or live.
-pub(crate) unsafe fn clean(scope: &Scope, group: ncclEpGroup_t, _stream: cudaStream_t) -> Outcome {
+pub(crate) unsafe fn clean(scope: &Scope, group: ncclEpGroup_t, stream: cudaStream_t) -> Outcome {
     // SAFETY: this function's contract.
     unsafe {
         with_masks(Some(scope), group, |view, masks| {
             check_clean(view.settings, masks.has_handles())?;
             lock(view.staging).require_nothing_pending()?;
-            masks.clean(view.member, view.settings.timeout);
-            Ok(())
+            // Waits: the vendor's call synchronizes the stream (EP 6.2).
+            view.wait_for_operation(stream, "ncclEpMaskClean", Uses::Writes, |view| {
+                let clean = |masks: &Masks| masks.clean(view.member, view.settings.timeout);
+                view.masks.into_iter().for_each(clean);
+                Ok(())
+            })
         })
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use nccl_ep_sys::{ncclEpGroup_t, ncclEpGroupConfig_t};
 use nccl_ext_core::raw::ncclComm_t;
 
+use super::buffers::SharedBuffers;
 use super::check;
 use super::meeting::{CreateGroup, DestroyGroup, compare};
 use super::object::{Built, Group, shared};
@@ -16,6 +17,7 @@ use crate::ep::mask::Masks;
 use crate::ep::settings::{Algorithm, check_budget};
 use crate::ep::structs;
 use crate::nccl;
+use crate::queue;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 use crate::world::{Member, SequenceId};
 
@@ -77,7 +79,8 @@ fn build(
     }
     let blocks = blocks.into_iter().flatten().collect();
     let (member, staging) = (Arc::clone(member), Mutex::default());
-    Ok(Built { member, settings, index, allocator, staging, masks, _blocks: blocks })
+    let shared = Arc::new(SharedBuffers::new());
+    Ok(Built { member, settings, index, allocator, staging, masks, shared, _blocks: blocks })
 }
 
 /// # Safety
@@ -98,6 +101,8 @@ pub(crate) unsafe fn destroy(scope: &Scope, group: ncclEpGroup_t) -> Outcome {
     match shared.view() {
         Ok(view) => {
             scope.enter(view.member);
+            // Waits: for the device first, and then for the other ranks (EP 2.5).
+            queue::drain(view.member.deferral())?;
             if low {
                 view.member.barrier(&DestroyGroup { group: view.index })?;
                 view.member.close(view.sequence());

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use nccl_ep_sys::ncclEpGroup_t;
 use nccl_ext_core::raw::cudaStream_t;
 
+use super::buffers::{SharedBuffers, Turn, Uses};
 use crate::ep::allocator::{Allocator, Block};
 use crate::ep::mask::Masks;
 use crate::ep::settings::{Algorithm, Settings};
@@ -29,6 +30,7 @@ pub(super) struct Built {
     pub(super) allocator: Allocator,
     pub(super) staging: Mutex<Staging>,
     pub(super) masks: Option<Masks>,
+    pub(super) shared: Arc<SharedBuffers>,
     /// What creation allocates through the caller's functions. Nothing is kept in it.
     pub(super) _blocks: Vec<Block>,
 }
@@ -46,6 +48,7 @@ pub(crate) struct View<'a> {
     pub(crate) staging: &'a Mutex<Staging>,
     /// Low latency with `enable_mask` only.
     pub(crate) masks: Option<&'a Masks>,
+    pub(super) shared: &'a Arc<SharedBuffers>,
 }
 
 impl View<'_> {
@@ -64,6 +67,37 @@ impl View<'_> {
         let group = Arc::clone(self.group);
         queue::submit(self.member.deferral(), stream, call, move || work(&group.view()?))
     }
+
+    /// The same for an operation that uses what all operations of the group share.
+    pub(crate) fn submit_operation(
+        &self,
+        stream: cudaStream_t,
+        call: &'static str,
+        uses: Uses,
+        work: impl FnOnce(&View<'_>) -> Outcome + Send + 'static,
+    ) -> Outcome {
+        let turn = Turn::take(self.shared);
+        self.submit(stream, call, move |group| {
+            turn.begin(group.member, uses)?;
+            work(group)
+        })
+    }
+
+    /// The same, and waits for the operation.
+    pub(crate) fn wait_for_operation(
+        &self,
+        stream: cudaStream_t,
+        call: &'static str,
+        uses: Uses,
+        work: impl FnOnce(&View<'_>) -> Outcome + Send + 'static,
+    ) -> Outcome {
+        let (turn, group) = (Turn::take(self.shared), Arc::clone(self.group));
+        queue::submit_and_wait(self.member.deferral(), stream, call, move || {
+            let group = group.view()?;
+            turn.begin(group.member, uses)?;
+            work(&group)
+        })
+    }
 }
 
 impl Group {
@@ -78,9 +112,9 @@ impl Group {
                 "what a failed ncclEpCreateGroup left",
             )
         })?;
-        let Built { member, settings, index, allocator, staging, masks, .. } = built;
+        let Built { member, settings, index, allocator, staging, masks, shared, .. } = built;
         let masks = masks.as_ref();
-        Ok(View { group: self, member, settings, index: *index, allocator, staging, masks })
+        Ok(View { group: self, member, settings, index: *index, allocator, staging, masks, shared })
     }
 }
 

@@ -10,12 +10,13 @@ use super::memory::{check_layout_is_set, check_memory, memory_bytes};
 use super::object::{Ready, hand_out};
 use crate::entry::Scope;
 use crate::ep::group::{self, Group, View};
+use crate::ep::ll::LowLatency;
 use crate::ep::settings::{
     Algorithm, HandleSettings, Layout, check_high_throughput_topk, check_low_latency_topk,
-    known_layout,
+    known_layout, ll_buffer,
 };
 use crate::ep::structs;
-use crate::ep::tensor::Tensor;
+use crate::ep::tensor::{Tensor, WindowOnly};
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 
 /// The arguments of a handle's creation, of which the algorithm has checked nothing yet.
@@ -100,7 +101,11 @@ pub(crate) fn prepare(group: &View<'_>, checked: &Checked, num_topk: i32) -> Out
     let settings = group.settings;
     let Checked { layout, alignment, .. } = *checked;
     let topk = match settings.algorithm {
-        Algorithm::LowLatency => check_low_latency_topk(settings, layout, num_topk)?,
+        Algorithm::LowLatency => {
+            let topk = check_low_latency_topk(settings, layout, num_topk)?;
+            group.grow(ll_buffer(settings, layout == Layout::RankMajor, topk).total)?;
+            topk
+        }
         Algorithm::HighThroughput => {
             check_high_throughput_topk(settings, layout, alignment, num_topk)?
         }
@@ -110,12 +115,18 @@ pub(crate) fn prepare(group: &View<'_>, checked: &Checked, num_topk: i32) -> Out
         Some(memory) => (Some(check_memory(group, memory, bytes)?), None),
         None => (None, group.allocator.allocate(bytes)?),
     };
+    let low = match &checked.memory {
+        Some(memory) if settings.algorithm == Algorithm::LowLatency => {
+            LowLatency::with_memory(memory.data(group.member, WindowOnly::Undefined)?, bytes)
+        }
+        _ => LowLatency::default(),
+    };
     if let Some(masks) = group.masks {
         masks.note_handle();
     }
     Ok(Ready {
         settings: HandleSettings { layout, topk, alignment },
-        low: Arc::default(),
+        low: Arc::new(low),
         high: Arc::default(),
         memory,
         _block: block,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::state::{LowLatency, Receive};
 use super::{combine, dispatch};
-use crate::ep::group::View;
+use crate::ep::group::{Uses, View};
 use crate::ep::refusals::not_sent;
 use crate::lock::lock;
 use crate::refusal::Outcome;
@@ -18,7 +18,11 @@ pub(crate) unsafe fn complete(group: &View<'_>, state: &Arc<LowLatency>) -> Outc
     let called = &mut *lock(&state.called);
     let Some(pending) = called.pending else { return Ok(()) };
     let (state, receive) = (Arc::clone(state), pending.receive);
-    group.submit(pending.stream, "ncclEpComplete", move |group| {
+    group.submit_operation(pending.stream, "ncclEpComplete", Uses::Writes, move |group| {
+        match receive {
+            Receive::Dispatch(_) => state.declare_written()?,
+            Receive::Combine(_) => state.declare_read()?,
+        }
         let work = &mut *lock(&state.work);
         let staged = work.staged.ok_or_else(not_sent)?;
         // SAFETY: this function's contract.

@@ -29,6 +29,9 @@ pub(super) struct RankMajor {
     pub(super) counters: *mut i32,
     /// Whether received ids are global.
     pub(super) global: bool,
+    /// Rows, and scales, that lie in a window: there the senders write (EP 4.14).
+    pub(super) direct_rows: bool,
+    pub(super) direct_scales: bool,
 }
 
 impl Outputs {

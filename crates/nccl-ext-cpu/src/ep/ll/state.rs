@@ -9,6 +9,8 @@ use super::entries::{Entries, Slots};
 use crate::ep::staging::Staging;
 use crate::ep::tensor::TopK;
 use crate::lock::lock;
+use crate::queue;
+use crate::refusal::Outcome;
 use crate::world::KEYS;
 
 /// What a low-latency handle learns with each step. Streams' work, which may run when the call has
@@ -19,6 +21,36 @@ pub(crate) struct LowLatency {
     pub(super) called: Mutex<Called>,
     /// Known when the work has run. Its lock is held while ranks meet, so no call takes it.
     pub(super) work: Mutex<Work>,
+    memory: Option<HandleMemory>,
+}
+
+/// Handle memory of the caller's. Vendors' kernels keep there what [`Work`] has here, so only who
+/// uses it after whom matters.
+struct HandleMemory {
+    data: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: nothing is read or written through it.
+unsafe impl Send for HandleMemory {}
+// SAFETY: as above.
+unsafe impl Sync for HandleMemory {}
+
+impl LowLatency {
+    /// A handle with so many bytes of memory of the caller's.
+    pub(crate) fn with_memory(data: *mut u8, bytes: usize) -> Self {
+        Self { memory: Some(HandleMemory { data, bytes }), ..Self::default() }
+    }
+
+    /// The running work notes where rows come from.
+    pub(super) fn declare_written(&self) -> Outcome {
+        self.memory.as_ref().map_or(Ok(()), |memory| queue::write(memory.data, memory.bytes))
+    }
+
+    /// The running work looks where rows came from.
+    pub(super) fn declare_read(&self) -> Outcome {
+        self.memory.as_ref().map_or(Ok(()), |memory| queue::read(memory.data, memory.bytes))
+    }
 }
 
 /// What the arguments of the next call are checked against.

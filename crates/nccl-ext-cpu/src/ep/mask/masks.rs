@@ -8,6 +8,7 @@ use std::time::Duration;
 use super::mailbox::{Mailboxes, Patience};
 use super::packet::Packet;
 use crate::lock::lock;
+use crate::queue;
 use crate::world::Member;
 
 /// What a low-latency group with `enable_mask` has more than others.
@@ -60,6 +61,7 @@ impl Masks {
         let lost = |rank| member.is_lost(rank);
         let patience = Patience { me: member.rank(), timeout, lost: &lost };
         let (packets, late) = self.mailboxes.collect(operation, &self.active(), &patience);
+        packets.iter().flatten().for_each(|packet| queue::join(&packet.clock));
         let mut active = lock(&self.active);
         for rank in late {
             active[rank] = 0;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::queue::Clock;
 use crate::refusal::{FailureClass, Outcome, Refusal};
 use crate::world::KEYS;
 
@@ -9,6 +10,8 @@ use crate::world::KEYS;
 pub(crate) struct Packet {
     /// The operation and its shape, which the receiver expects to be its own.
     pub(crate) name: &'static str,
+    /// What happened before its sender sent it.
+    pub(crate) clock: Clock,
     pub(crate) key: [u64; KEYS],
     /// Its sender's number of the operation.
     pub(crate) number: u64,

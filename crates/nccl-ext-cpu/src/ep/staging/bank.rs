@@ -78,6 +78,7 @@ impl Bank {
             }
         }
         let staged = DispatchSource {
+            clock: source.clock.clone(),
             key: source.key,
             tokens,
             experts: self.experts.as_ptr(),

@@ -1,5 +1,6 @@
 //! What low-latency ranks show each other.
 
+use crate::queue::Clock;
 use crate::world::{Descriptor, KEYS};
 
 /// What a row of a dispatch consists of.
@@ -13,6 +14,8 @@ pub(crate) struct RowShape {
 
 /// The tokens of one rank, from which its peers take theirs.
 pub(crate) struct DispatchSource {
+    /// What happened before the rank sent.
+    pub(crate) clock: Clock,
     pub(crate) key: [u64; KEYS],
     pub(crate) tokens: usize,
     pub(crate) experts: *const u32,

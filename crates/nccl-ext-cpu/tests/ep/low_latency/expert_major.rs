@@ -7,7 +7,7 @@ use nccl_ext_test::cpu::*;
 /// EP vector L1.
 #[test]
 fn an_expert_has_the_rows_of_the_tokens_that_name_it() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let received = LowLatencyRank::new(comm, G2, EXPERT_MAJOR).dispatch();
         let (counters, sets): ([i32; 2], [&[f32]; 2]) = match comm.rank() {
             0 => ([3, 3], [&[1., 3., 7.], &[2., 3., 7.]]),
@@ -22,7 +22,7 @@ fn an_expert_has_the_rows_of_the_tokens_that_name_it() {
 /// EP vector L2.
 #[test]
 fn rows_beyond_the_counters_are_untouched() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let received = LowLatencyRank::new(comm, G2, EXPERT_MAJOR).dispatch();
         assert_eq!(received.dead().count(), 16 - received.counters.iter().sum::<i32>() as usize);
         assert!(received.dead().all(|(_, value)| value == CANARY));
@@ -32,7 +32,7 @@ fn rows_beyond_the_counters_are_untouched() {
 /// EP vector L3.
 #[test]
 fn combine_applies_the_weights() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let sums = LowLatencyRank::new(comm, G2, EXPERT_MAJOR).round_trip();
         assert_eq!(sums, [[2.25, 8.5, 18.75, 0.], [25., 73.5, 100., 130.]][comm.rank()]);
     });
@@ -41,7 +41,7 @@ fn combine_applies_the_weights() {
 /// EP vector L14.
 #[test]
 fn combine_needs_weights() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ll = LowLatencyRank::new(comm, G2, EXPERT_MAJOR);
         let rows = ll.dispatch().rows;
         let mut call = ll.combine_call(&rows, LL_HIDDEN);
@@ -53,7 +53,7 @@ fn combine_needs_weights() {
 /// EP vector L15.
 #[test]
 fn dispatch_needs_a_layout_info() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ll = LowLatencyRank::new(comm, G2, EXPERT_MAJOR);
         let mut call = ll.dispatch_call(LL_HIDDEN);
         call.no_info = true;
@@ -70,7 +70,7 @@ fn halves_give_the_token_back() {
         weight: |_, _| 0.5,
         ..G2
     };
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let sums = LowLatencyRank::new(comm, halves, EXPERT_MAJOR).round_trip();
         assert_eq!(sums, (halves.values)(comm.rank()));
     });
@@ -80,7 +80,7 @@ fn halves_give_the_token_back() {
 fn duplicates_that_overfill_an_expert_are_refused_everywhere() {
     // Four tokens a rank, twice each to expert 0: 16 copies for 8 rows.
     let duplicates = Fixture { ids: |_| vec![0; 8], ..G2 };
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ll = LowLatencyRank::new(comm, duplicates, EXPERT_MAJOR);
         let code = ll.dispatch_call(LL_HIDDEN).call(&ll.handle);
         assert_refused(code, INVALID_ARGUMENT, FailureClass::UndefinedBehaviour);

@@ -8,7 +8,7 @@ use nccl_ext_test::rows::check_rows;
 /// EP vector L16.
 #[test]
 fn rows_of_128_bf16_do_not_compile() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ll = LowLatencyRank::new(comm, G2, EXPERT_MAJOR);
         for _ in 0..2 {
             let code = ll.dispatch_call(128).call(&ll.handle);
@@ -20,7 +20,7 @@ fn rows_of_128_bf16_do_not_compile() {
 /// EP vector L17.
 #[test]
 fn rows_of_256_bf16_dispatch_but_do_not_combine() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ll = LowLatencyRank::new(comm, G2, EXPERT_MAJOR);
         let mut call = ll.dispatch_call(256);
         assert_ok(call.call(&ll.handle));
@@ -38,7 +38,7 @@ fn rows_of_256_bf16_dispatch_but_do_not_combine() {
 fn one_expert_traps() {
     let one =
         Fixture { ranks: 1, experts: 1, topk: 1, ids: |_| vec![0], values: |_| vec![1.0], ..G2 };
-    every_rank(1, |comm| {
+    both_ways(1, |comm| {
         let ll = LowLatencyRank::new(comm, one, EXPERT_MAJOR);
         let code = ll.dispatch_call(LL_HIDDEN).call(&ll.handle);
         assert_refused(code, INVALID_USAGE, FailureClass::Trap);
@@ -49,7 +49,7 @@ fn one_expert_traps() {
 #[test]
 fn one_dispatch_can_be_combined_again() {
     check_rows(LOW_LATENCY_LAYOUTS, |layout| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let ll = LowLatencyRank::new(comm, G2, layout);
             let rows = ll.dispatch().rows;
             let once = ll.combine(&rows);

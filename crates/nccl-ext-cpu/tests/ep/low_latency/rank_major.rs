@@ -7,7 +7,7 @@ use nccl_ext_test::cpu::*;
 /// EP vector L4.
 #[test]
 fn a_source_has_the_tokens_that_name_a_local_expert() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let received = LowLatencyRank::new(comm, G2, RANK_MAJOR).dispatch();
         assert_eq!(received.counters, [[3, 1], [2, 3]][comm.rank()]);
     });
@@ -34,7 +34,7 @@ const G2_ROWS_OF_RANK_0: [&[RowIds]; 2] =
 fn rows_carry_local_ids() {
     let of_rank_1: [&[RowIds]; 2] =
         [&[(1., [-1, 0]), (2., [1, -1])], &[(5., [0, -1]), (6., [1, 1]), (8., [0, 1])]];
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let received = LowLatencyRank::new(comm, G2, RANK_MAJOR).dispatch();
         assert_rows(&received, [G2_ROWS_OF_RANK_0, of_rank_1][comm.rank()]);
     });
@@ -45,7 +45,7 @@ fn rows_carry_local_ids() {
 fn rows_carry_global_ids_when_asked() {
     let of_rank_1: [&[RowIds]; 2] =
         [&[(1., [-1, 2]), (2., [3, -1])], &[(5., [2, -1]), (6., [3, 3]), (8., [2, 3])]];
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ll = LowLatencyRank::new(comm, G2, RANK_MAJOR);
         let received = ll.receive(ll.dispatch_call(LL_HIDDEN).with_global_ids());
         assert_rows(&received, [G2_ROWS_OF_RANK_0, of_rank_1][comm.rank()]);
@@ -55,7 +55,7 @@ fn rows_carry_global_ids_when_asked() {
 /// EP vector L7.
 #[test]
 fn rows_carry_all_weights_of_their_source() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let received = LowLatencyRank::new(comm, G2, RANK_MAJOR).dispatch();
         let tokens = [0, 1].map(|source| received.tokens_of(source, 2)).concat();
         assert_eq!(tokens.len(), [4, 5][comm.rank()]);
@@ -68,7 +68,7 @@ fn rows_carry_all_weights_of_their_source() {
 /// EP vector L8.
 #[test]
 fn dead_rows_have_no_ids_and_are_untouched_otherwise() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let received = LowLatencyRank::new(comm, G2, RANK_MAJOR).dispatch();
         assert_eq!(received.dead().count(), 8 - [4, 5][comm.rank()]);
         for (row, value) in received.dead() {
@@ -82,7 +82,7 @@ fn dead_rows_have_no_ids_and_are_untouched_otherwise() {
 /// EP vector L9.
 #[test]
 fn combine_sums_over_the_ranks_of_a_token() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let sums = LowLatencyRank::new(comm, G2, RANK_MAJOR).round_trip();
         assert_eq!(sums, [[2., 4., 3., 0.], [5., 6., 7., 8.]][comm.rank()]);
     });
@@ -92,7 +92,7 @@ fn combine_sums_over_the_ranks_of_a_token() {
 #[test]
 fn without_tokens_every_id_is_minus_1() {
     let empty = Fixture { ids: |_| vec![], values: |_| vec![], ..G2 };
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ll = LowLatencyRank::new(comm, empty, RANK_MAJOR);
         let received = ll.dispatch();
         assert_eq!(received.counters, [0, 0]);
@@ -124,7 +124,7 @@ fn ring_ids(rank: usize) -> [[i32; 2]; 4] {
 /// EP vector L11.
 #[test]
 fn a_ring_of_four_ranks() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ll = LowLatencyRank::new(comm, RING, RANK_MAJOR);
         let received = ll.dispatch();
         let ids = ring_ids(comm.rank());
@@ -137,7 +137,7 @@ fn a_ring_of_four_ranks() {
 /// EP vector L12.
 #[test]
 fn source_counters_are_optional() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ll = LowLatencyRank::new(comm, RING, RANK_MAJOR);
         for no_info in [false, true] {
             let mut call = ll.dispatch_call(LL_HIDDEN);
@@ -153,7 +153,7 @@ fn source_counters_are_optional() {
 #[test]
 fn the_sum_is_rounded_to_even() {
     let both = Fixture { ids: |_| vec![0, 2], values: |_| vec![1.0], max_tokens: 1, ..G2 };
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ll = LowLatencyRank::new(comm, both, RANK_MAJOR);
         ll.dispatch();
         let value = [256.0, 1.0][comm.rank()];
@@ -165,7 +165,7 @@ fn the_sum_is_rounded_to_even() {
 #[test]
 fn nan_becomes_canonical() {
     let one = Fixture { ids: |_| vec![0, -1], values: |_| vec![1.0], max_tokens: 1, ..G2 };
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ll = LowLatencyRank::new(comm, one, RANK_MAJOR);
         ll.dispatch();
         let mut call = ll.combine_call(&[0.0; 2], LL_HIDDEN);

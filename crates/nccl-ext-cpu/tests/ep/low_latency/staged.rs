@@ -67,7 +67,7 @@ const STAGES: [[bool; 2]; 4] = [[false; 2], [true; 2], [false, true], [true, fal
 /// EP vector L13.
 #[test]
 fn two_expert_major_handles_interleave_staged_and_not() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let handles = two_handles(comm, EXPERT_MAJOR);
         for staged in STAGES {
             for (ll, counts) in handles.iter().zip([SINGLE_COUNTS, DOUBLE_COUNTS]) {
@@ -85,7 +85,7 @@ fn two_expert_major_handles_interleave_staged_and_not() {
 
 #[test]
 fn two_rank_major_handles_interleave_staged_and_not() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let handles = two_handles(comm, RANK_MAJOR);
         let values = (G2.values)(comm.rank());
         // Weighting is the caller's job: a token that two ranks have comes back twice.
@@ -107,7 +107,7 @@ fn two_rank_major_handles_interleave_staged_and_not() {
 #[test]
 fn staged_rounds_equal_full_ones() {
     check_rows(LOW_LATENCY_LAYOUTS, |layout| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let ll = LowLatencyRank::new(comm, G2, layout);
             let full = round_trip(&ll, [false; 2]);
             for _ in 0..3 {
@@ -120,7 +120,7 @@ fn staged_rounds_equal_full_ones() {
 #[test]
 fn one_rank_stages_and_the_other_does_not() {
     check_rows(LOW_LATENCY_LAYOUTS, |layout| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let ll = LowLatencyRank::new(comm, G2, layout);
             let full = round_trip(&ll, [false; 2]);
             for turn in 0..6 {
@@ -136,7 +136,7 @@ fn one_rank_stages_and_the_other_does_not() {
 #[test]
 fn a_full_operation_does_not_wait_for_a_staged_peers_completion() {
     let barrier = std::sync::Barrier::new(2);
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ll = LowLatencyRank::new(comm, G2, RANK_MAJOR);
         let full = ll.dispatch();
         let mut call = ll.dispatch_call(LL_HIDDEN);
@@ -167,7 +167,7 @@ fn a_completion_never_reads_what_a_full_peer_has_taken_back() {
         values: |r| (0..if r == 1 { MOST } else { 0 }).map(|t| t as f32).collect(),
         ..G2
     };
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let config = one_way.config(LOW_LATENCY, HIDDEN);
         let ll = LowLatencyRank::on(
             TestGroup::new(comm, &config).into(),
@@ -194,7 +194,7 @@ fn a_completion_never_reads_what_a_full_peer_has_taken_back() {
 
 #[test]
 fn nothing_else_runs_between_a_staged_send_and_its_completion() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let group = Rc::new(TestGroup::new(comm, &G2.config(LOW_LATENCY, LL_HIDDEN)));
         let ll = LowLatencyRank::on(group.clone(), comm.rank(), G2, EXPERT_MAJOR);
         let other = LowLatencyRank::on(group, comm.rank(), SINGLE, EXPERT_MAJOR);
@@ -216,7 +216,7 @@ fn nothing_else_runs_between_a_staged_send_and_its_completion() {
 
 #[test]
 fn the_communicator_is_free_while_a_send_is_staged() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ll = LowLatencyRank::new(comm, G2, EXPERT_MAJOR);
         let mut call = ll.dispatch_call(LL_HIDDEN).staged();
         assert_ok(call.call(&ll.handle));

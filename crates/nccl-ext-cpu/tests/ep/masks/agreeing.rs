@@ -13,7 +13,7 @@ use super::{assert_whole_round, dispatch_and_combine, on_two_masked_ranks};
 #[test]
 fn nobody_masked_is_as_without_masks() {
     check_rows(LOW_LATENCY_LAYOUTS, |layout| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let group = masked_group(comm, G2, LONG_TIMEOUT);
             let ll = LowLatencyRank::on(group, comm.rank(), G2, layout);
             let plain = LowLatencyRank::new(comm, G2, layout);
@@ -73,7 +73,7 @@ fn ranks_that_mask_each_other_keep_their_own_experts() {
 /// EP vector L22.
 #[test]
 fn all_ranks_are_active_after_creation() {
-    every_rank(3, |comm| {
+    both_ways(3, |comm| {
         let fixture = Fixture { ranks: 3, experts: 6, ..G2 };
         let group = masked_group(comm, fixture, LONG_TIMEOUT);
         assert_eq!(group.mask(3), [1, 1, 1]);
@@ -124,7 +124,7 @@ fn three_ranks_go_on_without_the_masked_one() {
         ..G2
     };
     let done = RankBarrier::new(3);
-    every_rank(3, |comm| {
+    both_ways(3, |comm| {
         let me = comm.rank();
         let ll = LowLatencyRank::masked(comm, fixture, LONG_TIMEOUT, RANK_MAJOR);
         if me == 1 {

@@ -14,7 +14,7 @@ use super::{assert_whole_round, dispatch_and_combine, on_two_masked_ranks};
 /// EP vector L23.
 #[test]
 fn clean_needs_a_handle_or_an_explicit_buffer() {
-    every_rank(1, |comm| {
+    both_ways(1, |comm| {
         let config = masked_config(Fixture { experts: 4, ..G2 }, LONG_TIMEOUT);
         let group = TestGroup::new(comm, &config);
         assert_refused(group.try_clean(), INVALID_USAGE, FailureClass::Throw);
@@ -34,7 +34,7 @@ fn clean_needs_a_handle_or_an_explicit_buffer() {
 #[test]
 fn clean_lays_out_a_rank_major_buffer_of_its_own() {
     // R*M*cm = 520 is no multiple of 16, though an expert-major handle is fine.
-    every_rank(1, |comm| {
+    both_ways(1, |comm| {
         let config = ncclEpGroupConfig_t {
             max_dispatch_tokens_per_rank: 1,
             max_token_bytes: 512,
@@ -113,7 +113,9 @@ fn clean_is_a_barrier_of_ranks_that_see_each_other() {
         for round in 0..3 {
             if me == 1 {
                 std::thread::sleep(Duration::from_millis(50));
-                order.lock().unwrap().push(round);
+                let order = &mut *order.lock().unwrap();
+                order.truncate(round);
+                order.push(round);
             }
             ll.group.clean();
             assert_eq!(order.lock().unwrap().len(), round + 1, "rank {me} left too early");

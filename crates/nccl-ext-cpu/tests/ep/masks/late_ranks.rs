@@ -16,7 +16,7 @@ use super::{dispatch_and_combine, on_two_masked_ranks};
 #[test]
 fn less_than_a_millisecond_is_no_time() {
     let late = RankBarrier::new(2);
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let me = comm.rank();
         let ll = LowLatencyRank::masked(comm, G2, Duration::from_nanos(999_999), RANK_MAJOR);
         if me == 1 {

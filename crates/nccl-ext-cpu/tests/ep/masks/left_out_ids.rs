@@ -38,7 +38,7 @@ proptest! {
     ) {
         // Symmetric: three pairs, whose ranks sum up to 1, 2 and 3, and the diagonal.
         let active = |a: usize, b: usize| pairs[if a == b { 3 + a } else { a + b - 1 }];
-        every_rank(3, |comm| {
+        both_ways(3, |comm| {
             let me = comm.rank();
             let layout = if rank_major { RANK_MAJOR } else { EXPERT_MAJOR };
             let step = |group: Rc<TestGroup>, ids: TestTensor<i64>| {

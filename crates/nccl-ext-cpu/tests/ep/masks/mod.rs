@@ -9,8 +9,8 @@ mod operations;
 use std::time::Duration;
 
 use nccl_ep_sys::ncclEpLayout_t;
+use nccl_ext_test::cpu::both_ways;
 use nccl_ext_test::cpu::ep::*;
-use nccl_ext_test::cpu::every_rank;
 
 /// Runs `body` with its number on both ranks of G2, each on a masked group of its own.
 #[track_caller]
@@ -19,7 +19,7 @@ fn on_two_masked_ranks(
     layout: ncclEpLayout_t,
     body: impl Fn(usize, &LowLatencyRank) + Sync,
 ) {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         body(comm.rank(), &LowLatencyRank::masked(comm, G2, timeout, layout));
     });
 }

@@ -9,7 +9,7 @@ use nccl_ext_test::rows::check_rows;
 #[test]
 fn staged_operations_with_masks() {
     check_rows(LOW_LATENCY_LAYOUTS, |layout| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let me = comm.rank();
             let ll = LowLatencyRank::masked(comm, G2, LONG_TIMEOUT, layout);
             let plain = LowLatencyRank::new(comm, G2, layout);
@@ -49,7 +49,7 @@ fn staged_operations_with_masks() {
 
 #[test]
 fn ranks_in_different_operations_are_told() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let me = comm.rank();
         let group = masked_group(comm, G2, SHORT_TIMEOUT);
         let lls = [EXPERT_MAJOR, RANK_MAJOR]
@@ -61,7 +61,7 @@ fn ranks_in_different_operations_are_told() {
 
 #[test]
 fn duplicates_that_overfill_an_expert_are_refused_where_they_arrive() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let fixture = Fixture { ids: |_| vec![0; 8], ..G2 };
         let ll = LowLatencyRank::masked(comm, fixture, LONG_TIMEOUT, EXPERT_MAJOR);
         let mut call = ll.dispatch_call(LL_HIDDEN);

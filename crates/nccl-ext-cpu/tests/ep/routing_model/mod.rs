@@ -55,7 +55,7 @@ fn routing() -> impl Strategy<Value = Routing> {
 
 impl Routing {
     fn run(&self, layout: ncclEpLayout_t, check: fn(&Comm, &Self, ncclEpLayout_t)) {
-        every_rank(self.ranks, |comm| check(comm, self, layout));
+        both_ways(self.ranks, |comm| check(comm, self, layout));
     }
 
     fn experts(&self) -> usize {

@@ -59,7 +59,7 @@ fn packed(ll: &LowLatencyRank) -> ScaledDispatch {
 #[test]
 fn tokens_and_scales_stay_together() {
     check_rows(LOW_LATENCY_LAYOUTS, |layout| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let ll = LowLatencyRank::new(comm, G2, layout);
             let small = RowBytes { tokens: 16, scales: 16 };
             let calls = [
@@ -78,7 +78,7 @@ fn tokens_and_scales_stay_together() {
 #[test]
 fn staged_tokens_and_scales_stay_together() {
     check_rows(LOW_LATENCY_LAYOUTS, |layout| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let ll = LowLatencyRank::new(comm, G2, layout);
             for staging_ranks in [&[0, 1][..], &[0], &[1]] {
                 let mut scaled = packed(&ll);
@@ -102,7 +102,7 @@ fn staged_tokens_and_scales_stay_together() {
 #[test]
 fn tokens_and_scales_stay_together_with_masks() {
     check_rows(LOW_LATENCY_LAYOUTS, |layout| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let ll = LowLatencyRank::masked(comm, G2, LONG_TIMEOUT, layout);
             for _ in 0..2 {
                 assert_g2_rows(&packed(&ll).must_succeed(&ll.handle), layout, comm.rank());
@@ -115,7 +115,7 @@ fn tokens_and_scales_stay_together_with_masks() {
 #[test]
 fn either_output_may_be_a_window() {
     check_rows(ZERO_COPY_MODES, |zero_copy| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let ll = rank_with(comm, RANK_MAJOR, zero_copy);
             for (tokens, scales) in [(true, false), (false, true), (true, true)] {
                 let call = packed(&ll).with_output_windows(comm, tokens, scales);

@@ -1,6 +1,6 @@
 //! Combine calls.
 
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 
 use nccl_ep_sys::{
     VersionedStruct, ncclEpCombineConfig_t, ncclEpCombineInputs_t, ncclEpCombineOutputs_t,
@@ -9,6 +9,7 @@ use nccl_ext_core::raw::ncclResult_t;
 use nccl_ext_core::{Comm, Element, bf16};
 
 use super::{TestHandle, TestTensor, api, descriptor_or_null, register_window};
+use crate::cpu::{done, stream};
 
 /// The tensors of a combine of tokens of type `T` into those of type `Out`; what is `None` is passed
 /// as NULL.
@@ -38,7 +39,7 @@ impl<T: Element, Out: Element> CombineCall<T, Out> {
         let config = self.config.as_ref().map_or(null(), |config| &raw const *config);
         // SAFETY: the handle is live; the structs are this frame's, and their tensors are null or
         // `self`'s.
-        unsafe { (api().ncclEpCombine)(handle.raw, &inputs, &outputs, config, null_mut()) }
+        done(unsafe { (api().ncclEpCombine)(handle.raw, &inputs, &outputs, config, stream()) })
     }
 
     /// Leaves the receiving half to `ncclEpComplete`.

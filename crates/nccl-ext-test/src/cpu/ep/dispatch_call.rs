@@ -1,6 +1,6 @@
 //! Dispatch calls.
 
-use std::ptr::{null, null_mut};
+use std::ptr::null;
 
 use nccl_ep_sys::{
     VersionedStruct, ncclEpDispatchConfig_t, ncclEpDispatchInputs_t, ncclEpDispatchOutputs_t,
@@ -10,6 +10,7 @@ use nccl_ext_core::raw::ncclResult_t;
 use nccl_ext_core::{Comm, Element, bf16};
 
 use super::{TestHandle, TestTensor, api, descriptor_or_null, register_window};
+use crate::cpu::{done, stream};
 
 /// The tensors of a dispatch of tokens of type `T`; what is `None` is passed as NULL.
 #[derive(Debug)]
@@ -74,7 +75,7 @@ impl<T: Element> DispatchCall<T> {
         let dispatch = api().ncclEpDispatch;
         // SAFETY: the handle is live; the structs are this frame's, and their tensors are null or
         // `self`'s.
-        unsafe { dispatch(handle.raw, &inputs, &outputs, info, config, null_mut()) }
+        done(unsafe { dispatch(handle.raw, &inputs, &outputs, info, config, stream()) })
     }
 
     /// Asks for global expert ids.

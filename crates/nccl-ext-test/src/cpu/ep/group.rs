@@ -11,6 +11,7 @@ use nccl_ext_core::{Comm, Element};
 use nccl_ext_cpu::FailureClass;
 
 use super::{TestTensor, api, assert_ok, assert_refused};
+use crate::cpu::{done, stream};
 
 /// The defaults with an algorithm.
 pub fn group_config(algorithm: ncclEpAlgorithm_t) -> ncclEpGroupConfig_t {
@@ -116,11 +117,11 @@ pub fn update_handle<T: Element>(
 ) -> ncclResult_t {
     let info = info.map_or(null(), |info| &raw const *info);
     // SAFETY: the handle is live, the ids and `info`, which may be null, are borrowed.
-    unsafe { (api().ncclEpUpdateHandle)(handle.raw, ids.descriptor(), info, null_mut()) }
+    done(unsafe { (api().ncclEpUpdateHandle)(handle.raw, ids.descriptor(), info, stream()) })
 }
 
 /// Completes what a handle has staged.
 pub fn complete(handle: &TestHandle) -> ncclResult_t {
     // SAFETY: the handle is live; no configuration and the null stream.
-    unsafe { (api().ncclEpComplete)(handle.raw, null(), null_mut()) }
+    done(unsafe { (api().ncclEpComplete)(handle.raw, null(), null_mut()) })
 }

@@ -1,6 +1,5 @@
 //! Groups with masks.
 
-use std::ptr::null_mut;
 use std::rc::Rc;
 use std::sync::{Condvar, Mutex};
 use std::time::Duration;
@@ -10,6 +9,7 @@ use nccl_ext_core::Comm;
 use nccl_ext_core::raw::ncclResult_t;
 
 use super::{Fixture, LL_HIDDEN, LOW_LATENCY, LowLatencyRank, TestGroup, api, assert_ok};
+use crate::cpu::{done, stream};
 
 /// Longer than any test waits, and shorter than a world does.
 pub const LONG_TIMEOUT: Duration = Duration::from_secs(15);
@@ -46,7 +46,7 @@ impl TestGroup {
     pub fn mask(&self, ranks: usize) -> Vec<i32> {
         let mut mask = vec![-5; ranks + 1];
         // SAFETY: the group is live, and the mask has an element for each of its ranks.
-        assert_ok(unsafe { (api().ncclEpMaskQuery)(self.raw, mask.as_mut_ptr(), null_mut()) });
+        assert_ok(done(unsafe { (api().ncclEpMaskQuery)(self.raw, mask.as_mut_ptr(), stream()) }));
         assert_eq!(mask.pop(), Some(-5), "written beyond the ranks");
         mask
     }
@@ -61,12 +61,12 @@ impl TestGroup {
     #[track_caller]
     pub fn set_mask(&self, mask: &[i32]) {
         // SAFETY: the group is live, and the mask has an element for each of its ranks.
-        assert_ok(unsafe { (api().ncclEpMaskUpdate)(self.raw, mask.as_ptr(), null_mut()) });
+        assert_ok(done(unsafe { (api().ncclEpMaskUpdate)(self.raw, mask.as_ptr(), stream()) }));
     }
 
     pub fn try_clean(&self) -> ncclResult_t {
         // SAFETY: the group is live.
-        unsafe { (api().ncclEpMaskClean)(self.raw, null_mut()) }
+        done(unsafe { (api().ncclEpMaskClean)(self.raw, stream()) })
     }
 
     #[track_caller]

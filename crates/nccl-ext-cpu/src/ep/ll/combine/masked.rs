@@ -8,6 +8,7 @@ use crate::ep::ll::state::{LastDispatch, ReceivedFrom, Staged};
 use crate::ep::mask::{Masks, Packet, Rows, check_same_call};
 use crate::ep::refusals::not_dispatched;
 use crate::ep::staging::CombineSource;
+use crate::queue;
 use crate::refusal::{Outcome, require};
 use crate::world::Descriptor;
 
@@ -57,6 +58,7 @@ pub(super) unsafe fn send(
         }
         let packet = Packet {
             name: CombineSource::NAME,
+            clock: queue::clock(),
             key: source.key,
             number: operation,
             dispatch: dispatches[to],

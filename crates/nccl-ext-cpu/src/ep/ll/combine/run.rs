@@ -8,7 +8,7 @@ use nccl_ext_core::raw::cudaStream_t;
 use super::check::{Checked, check, check_dispatched};
 use super::masked;
 use crate::ep::arguments::CombineArguments;
-use crate::ep::group::View;
+use crate::ep::group::{Uses, View};
 use crate::ep::ll::destination::CombineDestination;
 use crate::ep::ll::state::{LastDispatch, LowLatency, Receive, Staged, Work};
 use crate::ep::settings::{HandleSettings, Layout};
@@ -33,7 +33,8 @@ pub(crate) unsafe fn combine(
     let send_only = arguments.send_only;
     let sender = Sender { rows, destination, layout: handle.layout, send_only };
     let shared = Arc::clone(state);
-    group.submit(stream, CombineSource::NAME, move |group| {
+    group.submit_operation(stream, CombineSource::NAME, Uses::Writes, move |group| {
+        shared.declare_read()?;
         // SAFETY: `check` found the tensors to have the layout's shapes; the caller keeps them and
         // the ids until the stream has passed them.
         unsafe { sender.run(group, &mut lock(&shared.work)) }

@@ -117,12 +117,15 @@ unsafe fn tensors(
             counters = tensor.data(member, undefined)?.cast();
         }
     }
+    let scales = arguments.scales.as_ref().map(|scales| &scales.output);
     let outputs = Outputs::RankMajor(RankMajor {
         rows: out.data(member, WindowOnly::Resolved)?,
         weights: out_weights.data(member, undefined)?.cast(),
         ids: ids.data(member, undefined)?.cast(),
         counters,
         global: global_ids(arguments.info.as_ref())?,
+        direct_rows: out.has_window(),
+        direct_scales: scales.is_some_and(Tensor::has_window),
     });
     check_zero_copy(settings, handle.layout, arguments)?;
     // Without tokens the pointer may be NULL, which says expert-major; nobody follows it then.

@@ -7,6 +7,7 @@ use crate::ep::ll::destination::DispatchDestination;
 use crate::ep::ll::state::{LastDispatch, ReceivedFrom, Staged};
 use crate::ep::mask::{Masks, Packet, Rows, check_same_call};
 use crate::ep::staging::{DispatchSource, RowShape};
+use crate::queue;
 use crate::refusal::Outcome;
 use crate::world::{Descriptor, KEYS};
 
@@ -48,6 +49,7 @@ unsafe fn packet(
         .collect();
     let mut packet = Packet {
         name: DispatchSource::NAME,
+        clock: source.clock.clone(),
         key: source.key,
         number: operation,
         dispatch: operation,
@@ -122,6 +124,7 @@ pub(super) unsafe fn receive(
 /// The tokens in a packet.
 fn source_in(packet: &Packet) -> DispatchSource {
     DispatchSource {
+        clock: packet.clock.clone(),
         key: packet.key,
         tokens: packet.tokens,
         experts: packet.experts.as_ptr(),
@@ -135,6 +138,7 @@ fn source_in(packet: &Packet) -> DispatchSource {
 /// Those of a rank that takes no part.
 fn no_source(key: [u64; KEYS], per_expert: &[u32]) -> DispatchSource {
     DispatchSource {
+        clock: queue::clock(),
         key,
         tokens: 0,
         experts: core::ptr::NonNull::dangling().as_ptr(),

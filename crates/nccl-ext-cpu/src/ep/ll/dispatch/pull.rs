@@ -50,7 +50,7 @@ impl DispatchDestination {
                 slots.place_by_expert(entries, before);
                 zeros(received, settings.local_experts);
                 pull.count_by_expert(received);
-                self.declare_received(settings, received)?;
+                self.declare_received(settings, peers, received)?;
                 received.fill(0);
                 // SAFETY: this function's contract, and no expert receives too much.
                 unsafe {
@@ -62,7 +62,7 @@ impl DispatchDestination {
                 slots.place_by_rank(entries, self.shape.topk, settings.local_experts);
                 zeros(received, settings.ranks);
                 pull.count_by_source(received);
-                self.declare_received(settings, received)?;
+                self.declare_received(settings, peers, received)?;
                 // SAFETY: this function's contract.
                 unsafe {
                     pull.rank_major(&outputs, received);

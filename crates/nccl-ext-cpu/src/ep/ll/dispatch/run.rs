@@ -7,7 +7,7 @@ use nccl_ext_core::raw::cudaStream_t;
 use super::check::{Checked, Tensors, check};
 use super::masked;
 use crate::ep::arguments::{DispatchArguments, scale_data};
-use crate::ep::group::View;
+use crate::ep::group::{Uses, View};
 use crate::ep::ll::destination::DispatchDestination;
 use crate::ep::ll::limits::lowest_id;
 use crate::ep::ll::state::{LastDispatch, LowLatency, Receive, Staged, Work};
@@ -47,7 +47,8 @@ pub(crate) unsafe fn dispatch(
     let send_only = arguments.send_only;
     let sender = Sender { topk, rows, weights, scales, key, send_only, destination };
     let shared = Arc::clone(state);
-    group.submit(stream, DispatchSource::NAME, move |group| {
+    group.submit_operation(stream, DispatchSource::NAME, Uses::Writes, move |group| {
+        shared.declare_written()?;
         // SAFETY: `check` found the outputs to have the layout's shapes; the caller keeps tensors
         // and ids until the stream has passed them.
         unsafe { sender.run(group, &mut lock(&shared.work)) }
@@ -93,6 +94,7 @@ impl Sender {
         self.declare()?;
         destination.declare_start(settings)?;
         let source = DispatchSource {
+            clock: queue::clock(),
             key,
             tokens: topk.tokens,
             experts: sent.entries.experts.as_ptr(),

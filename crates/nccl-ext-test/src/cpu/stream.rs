@@ -1,0 +1,73 @@
+//! The stream of a rank's calls, and waiting for what they leave to it.
+
+use std::cell::RefCell;
+use std::ptr::null_mut;
+
+use nccl_ext_core::raw::{cudaStream_t, ncclResult_t};
+use nccl_ext_core::{Comm, Device, Error, OwnedStream};
+
+use super::SUCCESS;
+
+/// A rank whose calls return before their work is done.
+struct Deferred {
+    stream: OwnedStream,
+    device: Device,
+    failure: Option<Error>,
+}
+
+thread_local! {
+    static DEFERRED: RefCell<Option<Deferred>> = const { RefCell::new(None) };
+}
+
+struct Forget;
+
+impl Drop for Forget {
+    fn drop(&mut self) {
+        DEFERRED.with_borrow_mut(Option::take);
+    }
+}
+
+/// Gives this thread's calls a stream of their own while `body` runs. Each waits for its work.
+///
+/// # Panics
+/// If there is no stream.
+pub fn on_stream<T>(comm: &Comm, body: impl FnOnce() -> T) -> T {
+    let stream = OwnedStream::new(comm).unwrap();
+    let deferred = Deferred { stream, device: comm.into(), failure: None };
+    DEFERRED.with_borrow_mut(|slot| *slot = Some(deferred));
+    let _forget = Forget;
+    body()
+}
+
+/// The stream of this thread's calls.
+pub fn stream() -> cudaStream_t {
+    DEFERRED.with_borrow(|slot| slot.as_ref().map_or(null_mut(), |d| d.stream.stream().as_raw()))
+}
+
+/// Waits for the work of a call that has returned `code`; the code of both.
+pub fn done(code: ncclResult_t) -> ncclResult_t {
+    DEFERRED.with_borrow_mut(|slot| {
+        let Some(deferred) = slot else { return code };
+        if code != SUCCESS {
+            return code;
+        }
+        let Err(error) = deferred.stream.stream().synchronize(deferred.device) else { return code };
+        let code = code_of(&error);
+        deferred.failure = Some(error);
+        code
+    })
+}
+
+/// What the last wait failed with; it is taken once.
+pub(super) fn take_failure() -> Option<Error> {
+    DEFERRED.with_borrow_mut(|slot| slot.as_mut()?.failure.take())
+}
+
+fn code_of(error: &Error) -> ncclResult_t {
+    match error {
+        Error::Native { code, .. } => *code,
+        Error::Timeout { .. } => ncclResult_t::ncclTimeout,
+        Error::PeerFailed { .. } => ncclResult_t::ncclRemoteError,
+        _ => ncclResult_t::ncclUnhandledCudaError,
+    }
+}
