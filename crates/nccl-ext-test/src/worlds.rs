@@ -19,7 +19,7 @@ pub fn config() -> CpuConfig {
 
 /// The same ranks, whose work runs later.
 pub fn deferred_config() -> CpuConfig {
-    config()
+    config().deferred(7)
 }
 
 /// Runs `body` on every rank and gives each rank's result.

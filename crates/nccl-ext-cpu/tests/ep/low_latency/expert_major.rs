@@ -80,7 +80,7 @@ fn halves_give_the_token_back() {
 fn duplicates_that_overfill_an_expert_are_refused_everywhere() {
     // Four tokens a rank, twice each to expert 0: 16 copies for 8 rows.
     let duplicates = Fixture { ids: |_| vec![0; 8], ..G2 };
-    both_ways(2, |comm| {
+    every_rank(2, |comm| {
         let ll = LowLatencyRank::new(comm, duplicates, EXPERT_MAJOR);
         let code = ll.dispatch_call(LL_HIDDEN).call(&ll.handle);
         assert_refused(code, INVALID_ARGUMENT, FailureClass::UndefinedBehaviour);

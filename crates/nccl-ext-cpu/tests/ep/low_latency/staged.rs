@@ -216,7 +216,7 @@ fn nothing_else_runs_between_a_staged_send_and_its_completion() {
 
 #[test]
 fn the_communicator_is_free_while_a_send_is_staged() {
-    both_ways(2, |comm| {
+    every_rank(2, |comm| {
         let ll = LowLatencyRank::new(comm, G2, EXPERT_MAJOR);
         let mut call = ll.dispatch_call(LL_HIDDEN).staged();
         assert_ok(call.call(&ll.handle));

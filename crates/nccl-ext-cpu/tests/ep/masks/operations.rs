@@ -49,7 +49,7 @@ fn staged_operations_with_masks() {
 
 #[test]
 fn ranks_in_different_operations_are_told() {
-    both_ways(2, |comm| {
+    every_rank(2, |comm| {
         let me = comm.rank();
         let group = masked_group(comm, G2, SHORT_TIMEOUT);
         let lls = [EXPERT_MAJOR, RANK_MAJOR]
@@ -61,7 +61,7 @@ fn ranks_in_different_operations_are_told() {
 
 #[test]
 fn duplicates_that_overfill_an_expert_are_refused_where_they_arrive() {
-    both_ways(2, |comm| {
+    every_rank(2, |comm| {
         let fixture = Fixture { ids: |_| vec![0; 8], ..G2 };
         let ll = LowLatencyRank::masked(comm, fixture, LONG_TIMEOUT, EXPERT_MAJOR);
         let mut call = ll.dispatch_call(LL_HIDDEN);
