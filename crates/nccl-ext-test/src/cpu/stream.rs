@@ -12,6 +12,7 @@ use super::SUCCESS;
 struct Deferred {
     stream: OwnedStream,
     device: Device,
+    has_failed: bool,
     failure: Option<Error>,
 }
 
@@ -33,7 +34,7 @@ impl Drop for Forget {
 /// If there is no stream.
 pub fn on_stream<T>(comm: &Comm, body: impl FnOnce() -> T) -> T {
     let stream = OwnedStream::new(comm).unwrap();
-    let deferred = Deferred { stream, device: comm.into(), failure: None };
+    let deferred = Deferred { stream, device: comm.into(), has_failed: false, failure: None };
     DEFERRED.with_borrow_mut(|slot| *slot = Some(deferred));
     let _forget = Forget;
     body()
@@ -53,9 +54,14 @@ pub fn done(code: ncclResult_t) -> ncclResult_t {
         }
         let Err(error) = deferred.stream.stream().synchronize(deferred.device) else { return code };
         let code = code_of(&error);
-        deferred.failure = Some(error);
+        (deferred.has_failed, deferred.failure) = (true, Some(error));
         code
     })
+}
+
+/// Whether work of this thread's calls has failed, after which its stream does nothing.
+pub(super) fn has_failed() -> bool {
+    DEFERRED.with_borrow(|slot| slot.as_ref().is_some_and(|deferred| deferred.has_failed))
 }
 
 /// What the last wait failed with; it is taken once.

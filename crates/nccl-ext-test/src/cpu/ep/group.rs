@@ -11,6 +11,7 @@ use nccl_ext_core::{Comm, Element};
 use nccl_ext_cpu::FailureClass;
 
 use super::{TestTensor, api, assert_ok, assert_refused};
+use crate::cpu::stream::has_failed;
 use crate::cpu::{done, stream};
 
 /// The defaults with an algorithm.
@@ -89,7 +90,11 @@ impl Drop for TestGroup {
         // Destroying a low-latency group is a collective; a panicking rank leaves it.
         if !std::thread::panicking() {
             // SAFETY: the group is live, and this is its last use.
-            assert_ok(unsafe { (api().ncclEpGroupDestroy)(self.raw) });
+            let code = unsafe { (api().ncclEpGroupDestroy)(self.raw) };
+            // It waits for the device first, which gives the failure of earlier work again.
+            if !has_failed() {
+                assert_ok(code);
+            }
         }
     }
 }
