@@ -14,10 +14,11 @@ pub(crate) fn run<T: Send>(
     ranks: usize,
     file: &str,
     what: &str,
+    config: &CpuConfig,
     rank: impl Fn(Comm) -> Result<T, Error> + Sync,
 ) -> Result<Vec<T>, Failure> {
     let (mut outcomes, mut failures) = (Vec::new(), Vec::new());
-    for result in run_ranks(ranks, &CpuConfig::new(), rank) {
+    for result in run_ranks(ranks, config, rank) {
         match result {
             Ok(outcome) => outcomes.push(outcome),
             Err(failure) => failures.push(failure),
@@ -61,14 +62,16 @@ mod tests {
 
     #[test]
     fn every_rank_gives_its_outcome_in_order() {
-        let outcomes = run(3, "f", "a case", |comm| Ok((comm.rank(), sum(&comm, || Ok(()))?)));
+        let outcomes = run(3, "f", "a case", &CpuConfig::new(), |comm| {
+            Ok((comm.rank(), sum(&comm, || Ok(()))?))
+        });
         assert_eq!(outcomes.unwrap(), [(0, 3), (1, 3), (2, 3)]);
     }
 
     #[test]
     fn of_all_failures_the_one_where_it_began_is_told() {
         for culprit in 0..3 {
-            let failure = run(3, "f", "a case", |comm| {
+            let failure = run(3, "f", "a case", &CpuConfig::new(), |comm| {
                 let gone = || Err(Error::RankGone { reason: format!("rank {culprit} left") });
                 sum(&comm, || if comm.rank() == culprit { gone() } else { Ok(()) })
             });
@@ -80,7 +83,7 @@ mod tests {
 
     #[test]
     fn a_panic_is_told_with_its_message() {
-        let failure = run(2, "f", "a case", |comm| {
+        let failure = run(2, "f", "a case", &CpuConfig::new(), |comm| {
             sum(&comm, || {
                 assert_ne!(comm.rank(), 1, "a bug");
                 Ok(())

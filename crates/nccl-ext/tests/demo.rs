@@ -55,6 +55,27 @@ fn json_has_the_same_facts() {
     }
 }
 
+/// Work runs after its call has returned, in the order that the program gives it and in no other.
+#[test]
+fn put_off_work_gives_the_same_bits_whatever_the_seed() {
+    let path = write("deferred", &Recording::small().bytes());
+    let path = path.to_str().unwrap();
+    for seed in ["0", "1", "18446744073709551615"] {
+        let Ended { code, stdout, .. } = demo(path, &["--deferred", seed]);
+        assert_eq!(code, Some(0), "{stdout}");
+        let line = stdout.lines().nth(1).unwrap();
+        assert!(line.starts_with("backend  cpu-deferred (ranks are threads"), "{line}");
+        assert!(line.contains(&format!("seed {seed})")), "{line}");
+        for pair in PAIRS {
+            let line = stdout.lines().find(|line| line.starts_with(pair)).unwrap();
+            assert!(line.ends_with("pass"), "{line}");
+        }
+    }
+    let Ended { code, stderr, .. } = demo(path, &["--deferred", "0", "--backend", "native"]);
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("--deferred") && stderr.contains("--backend cpu"), "{stderr}");
+}
+
 /// The verdict is not a formality.
 #[test]
 fn a_disturbed_byte_fails_every_pair() {

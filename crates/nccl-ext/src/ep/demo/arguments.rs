@@ -47,6 +47,10 @@ pub struct Arguments {
     /// Memory that the CPU backend may take for received rows, all ranks together.
     #[arg(long, value_name = "GIB", default_value = "2")]
     cpu_memory: String,
+    /// On the CPU, run the work of a call after it has returned, as a GPU does, with delays that
+    /// this number decides. Two uses of memory that nothing orders end the run with an error.
+    #[arg(long, value_name = "SEED")]
+    deferred: Option<u64>,
     /// Print one JSON object.
     #[arg(long)]
     pub(super) json: bool,
@@ -104,9 +108,16 @@ impl Arguments {
             let found = "a backend on the host";
             return Err(InputError::new(COMMAND, item, rule, "--backend native", found));
         }
+        if self.deferred.is_some() && self.backend != BackendName::Cpu {
+            let (item, rule) = ("--deferred", "it is the CPU that puts off its work");
+            let found = "a backend that does not";
+            return Err(InputError::new(COMMAND, item, rule, "--backend cpu", found));
+        }
+        let deferred = self.deferred;
         let cpu_gib = number("--cpu-memory", &self.cpu_memory, 1..=65_536)?;
         let (corrupt, speed) = (self.corrupt, self.load().is_some());
-        let mut options = Options { corrupt, rounds, speed, cpu_gib, ..Options::default() };
+        let mut options =
+            Options { corrupt, rounds, speed, deferred, cpu_gib, ..Options::default() };
         if let Some(list) = &self.pairs {
             options.modes = modes(list)?;
         }

@@ -1,6 +1,7 @@
 //! The CPU backend: ranks are threads of this process.
 
 use nccl_ep::Mode;
+use nccl_ext_cpu::CpuConfig;
 
 use super::options::Options;
 use super::outcome::Outcome;
@@ -22,7 +23,11 @@ pub(super) fn run(routing: &Routing, options: &Options) -> Result<Report, Failur
         Ok(ModeReport::new(mode, routing, options, &outcomes, None))
     };
     let modes: Result<_, Failure> = options.modes.iter().map(mode).collect();
-    Ok(Report::new(nccl_ext_cpu::backend(), routing, options, modes?))
+    let backend = match options.deferred {
+        None => nccl_ext_cpu::backend(),
+        Some(_) => nccl_ext_cpu::deferred_backend(),
+    };
+    Ok(Report::new(backend, routing, options, modes?))
 }
 
 /// One mode on all ranks; gives what each saw.
@@ -31,7 +36,11 @@ pub(super) fn run_mode(
     routing: &Routing,
     options: &Options,
 ) -> Result<Vec<Outcome>, Failure> {
-    cpu_ranks::run(routing.sizes.ranks, &routing.name, &mode.to_string(), |comm| {
+    let config = match options.deferred {
+        None => CpuConfig::new(),
+        Some(seed) => CpuConfig::new().deferred(seed),
+    };
+    cpu_ranks::run(routing.sizes.ranks, &routing.name, &mode.to_string(), &config, |comm| {
         modes::run(mode, comm, routing, options)
     })
 }

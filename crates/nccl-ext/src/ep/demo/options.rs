@@ -18,6 +18,8 @@ pub(super) struct Options {
     pub rounds: usize,
     /// Whether calls are timed alone, too.
     pub speed: bool,
+    /// On the CPU backend, run work after its calls have returned, as this seed says.
+    pub deferred: Option<u64>,
     /// GiB that the CPU backend may take for received rows, all ranks together.
     pub cpu_gib: usize,
 }
@@ -30,6 +32,7 @@ impl Default for Options {
             warm_up: 1,
             rounds: 5,
             speed: false,
+            deferred: None,
             cpu_gib: CPU_GIB,
         }
     }

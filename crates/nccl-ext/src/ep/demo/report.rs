@@ -81,6 +81,13 @@ pub(super) struct ModeReport {
     pub(super) problems: Vec<String>,
 }
 
+/// Note on a run whose work is put off.
+const DEFERRED_NOTES: [Note; 1] = [Note {
+    column: "deferred",
+    meaning: "work ran after its call had returned; every use of memory had an order, else an error \
+              would stand here; the times say nothing, since the seed delays the work",
+}];
+
 /// The comparison with the CPU backend.
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct CpuReport {
@@ -251,11 +258,12 @@ impl Report {
             timed_rounds: options.rounds,
             passed: modes.iter().all(|mode| mode.problems.is_empty()),
             modes,
-            notes: match backend.memory() {
-                MemorySpace::Host => NOTES.to_vec(),
-                MemorySpace::Device => [&NOTES[..], &NATIVE_NOTES].concat(),
+            notes: match (options.deferred, backend.memory()) {
+                (Some(_), _) => [&NOTES[..], &DEFERRED_NOTES].concat(),
+                (None, MemorySpace::Host) => NOTES.to_vec(),
+                (None, MemorySpace::Device) => [&NOTES[..], &NATIVE_NOTES].concat(),
             },
-            header: backend_line(backend),
+            header: backend_line(backend, options.deferred),
         }
     }
 
@@ -271,7 +279,7 @@ impl Report {
 }
 
 /// What there is to say of a backend in one line.
-fn backend_line(backend: Backend) -> String {
+fn backend_line(backend: Backend, deferred: Option<u64>) -> String {
     let libraries = backend.libraries().iter().map(|library| match &library.path {
         Some(path) => format!("{} {} ({})", library.name, library.version, path.display()),
         None => format!("{} {}", library.name, library.version),
@@ -282,6 +290,11 @@ fn backend_line(backend: Backend) -> String {
         MemorySpace::Host => {
             format!("{name} (ranks are threads, memory is the host's), standing in for {libraries}")
         }
+        MemorySpace::Device if deferred.is_some() => format!(
+            "{name} (ranks are threads, work runs after its call, seed {}), standing in for \
+             {libraries}",
+            deferred.unwrap_or(0)
+        ),
         MemorySpace::Device => format!("{name} (a process and a GPU for each rank), {libraries}"),
     }
 }

@@ -1,5 +1,7 @@
 //! All cases on the CPU backend, where ranks are threads.
 
+use nccl_ext_cpu::CpuConfig;
+
 use super::cases::{CASES, Case, RANKS};
 use super::model::Model;
 use super::rank::{self, Issue};
@@ -23,7 +25,7 @@ fn one(model: &Model, case: &Case, issue: Issue, corrupt: bool) -> Result<CaseRe
     let works = case.works(model);
     let (works, skipped) = works.map_err(|error| Failure::call(&model.file, case.name, error))?;
     let victim = works.first().map(|work| work.destination.layout.mesh().start_rank());
-    let outcomes = cpu_ranks::run(RANKS, &model.file, case.name, |comm| {
+    let outcomes = cpu_ranks::run(RANKS, &model.file, case.name, &CpuConfig::new(), |comm| {
         let corrupt = corrupt && victim == Some(comm.rank());
         rank::run(comm, &works, issue, corrupt)
     })?;
