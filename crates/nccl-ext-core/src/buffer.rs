@@ -8,6 +8,7 @@ use std::ptr::NonNull;
 use crate::data_type::Element;
 use crate::device::Device;
 use crate::error::{Error, Result};
+use crate::host_memory;
 use crate::memory::{DeviceBuffer, DeviceBufferMut};
 use crate::order::LastUse;
 use crate::raw_buffer::RawBuffer;
@@ -214,6 +215,10 @@ impl<T: Element> Buffer<T> {
         })
     }
 
+    pub(crate) fn last_use(&self) -> &LastUse {
+        &self.last_use
+    }
+
     /// Enqueues a write after the earlier uses, and waits for it.
     fn write_and_wait(
         &mut self,
@@ -234,13 +239,13 @@ impl<T: Element> Buffer<T> {
     /// # Errors
     /// As [`read_into`](Self::read_into).
     pub fn to_vec(&self, stream: Stream<'_>) -> Result<Vec<T>> {
-        let mut data = vec![T::default(); self.len];
+        let mut data = host_memory::zeroed("Buffer::to_vec", self.len)?;
         self.read_into(&mut data, stream)?;
         Ok(data)
     }
 
     /// The address of element `offset`, from which on `count` elements lie in the buffer.
-    fn range(&self, offset: usize, count: usize) -> Result<u64> {
+    pub(crate) fn range(&self, offset: usize, count: usize) -> Result<u64> {
         let facts = CopyFacts { offset, count, len: self.len };
         rules::check(COPY, |broken| broken(&facts))?;
         Ok(self.ptr.as_ptr() as u64 + (offset * size_of::<T>()) as u64)

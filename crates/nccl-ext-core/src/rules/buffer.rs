@@ -1,5 +1,6 @@
 //! Rules of buffers of a backend's memory.
 
+use crate::device::Device;
 use crate::rules;
 
 /// A buffer that is to be made.
@@ -53,5 +54,22 @@ rules! {
             ("CUDA cuMemcpyHtoDAsync", Local)
             |f| !f.inside()
                 => (format!("at most {} elements", f.len.saturating_sub(f.offset)), f.found());
+    }
+}
+
+/// A copy between pinned memory of the host and a buffer.
+pub(crate) struct PinnedFacts {
+    pub(crate) pinned: Device,
+    pub(crate) buffer: Device,
+}
+
+rules! {
+    /// Checked by copies that only enqueue.
+    PINNED over plain PinnedFacts {
+        "buffer.pinned-place" on "pinned memory":
+            "pinned memory is copied from and to buffers of the device that it was made for"
+            ("book design.md", Local)
+            |f| f.pinned != f.buffer
+                => (format!("memory for {}", f.buffer), format!("for {}", f.pinned));
     }
 }

@@ -134,7 +134,7 @@ pub fn infos<C>(rules: &'static [Rule<C>]) -> impl Iterator<Item = RuleInfo> {
 pub fn all() -> impl Iterator<Item = RuleInfo> {
     let comm = infos(comm::JOIN).chain(infos(comm::ROOT)).chain(infos(comm::RECEIVE));
     let memory = infos(memory::PLACE).chain(infos(memory::DEVICE));
-    let buffer = infos(buffer::SIZE).chain(infos(buffer::COPY));
+    let buffer = infos(buffer::SIZE).chain(infos(buffer::COPY)).chain(infos(buffer::PINNED));
     let events = infos(stream::PLACE).chain(infos(event::PLACE)).chain(infos(event::ELAPSED));
     comm.chain(memory).chain(buffer).chain(events).chain(infos(loader::CUDA_MAJOR))
 }

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use super::RuleInfo;
 use crate::stub::comm;
 use crate::{
-    Buffer, Comm, DataType, DeviceBuffer, Error, Event, MemorySpace, OwnedStream, RawBuffer,
-    Result, Stream, UniqueId,
+    Buffer, Comm, DataType, DeviceBuffer, Error, Event, MemorySpace, OwnedStream, PinnedBuffer,
+    RawBuffer, Result, Stream, UniqueId,
 };
 
 /// A call that breaks the rule.
@@ -36,6 +36,10 @@ fn violating(name: &str) -> Result<()> {
             device.check_device_pointer("buffer", &buffer)
         }
         "buffer.size" => Buffer::<u64>::zeroed(&host, usize::MAX).map(drop),
+        "buffer.pinned-place" => {
+            let pinned = PinnedBuffer::<u32>::zeroed(&comm(MemorySpace::Host), 3)?;
+            Buffer::<u32>::zeroed(&host, 3)?.enqueue_write(&pinned, stream)
+        }
         "buffer.copy-inside" => {
             let mut buffer = Buffer::<u32>::zeroed(&host, 3)?;
             let from_the_middle = buffer.write_range(2, &[0; 2], stream).unwrap_err().to_string();

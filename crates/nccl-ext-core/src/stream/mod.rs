@@ -46,7 +46,9 @@ impl<'a> Stream<'a> {
     ///
     /// # Safety
     /// `raw` is NULL or a stream that lives, with its context, for the chosen lifetime and until
-    /// the work enqueued through the result is done.
+    /// the work enqueued through the result is done. While it is being captured into a graph, what
+    /// is enqueued is not remembered: whoever launches the graph keeps all that it uses alive, and
+    /// orders the launches with all other uses, those of the host included.
     #[must_use]
     pub const unsafe fn from_raw(raw: cudaStream_t) -> Self {
         Self { raw, object: None, owner: PhantomData }

@@ -1,8 +1,10 @@
 //! Host access and drops wait for what was used, and for nothing else.
 
-use nccl_ext_core::{Access, Buffer, DeviceBuffer, OwnedStream, Stream};
+use nccl_ext_core::{
+    Access, Buffer, DeviceBuffer, Error, OwnedStream, PinnedBuffer, Reduction, Stream,
+};
 
-use crate::driver::{calls, device};
+use crate::driver::{calls, device, set_done};
 
 fn use_it(buffer: &Buffer<u32>, stream: Stream<'_>, access: Access) {
     let usage = buffer.usage().unwrap();
@@ -95,4 +97,58 @@ fn a_copy_between_buffers_orders_both() {
     assert!(calls[1].ends_with(&format!(" s{}", raw(&a))), "{calls:?}");
     assert!(calls[2].starts_with(&format!("s{} waits", raw(&b))), "{calls:?}");
     assert_eq!(calls[3..], [format!("copy s{}", raw(&b)), format!("BLOCK s{}", raw(&b))]);
+}
+
+#[test]
+fn copies_with_pinned_memory_only_enqueue_and_access_waits() {
+    let mut buffer = buffer();
+    let device = buffer.device();
+    let stream = OwnedStream::new(device).unwrap(); // s101
+    let source = PinnedBuffer::from_slice(device, &[1_u32, 2, 3, 4]).unwrap();
+    let mut destination = PinnedBuffer::<u32>::zeroed(device, 4).unwrap();
+    calls();
+    buffer.enqueue_write(&source, stream.stream()).unwrap();
+    buffer.enqueue_read(&mut destination, stream.stream()).unwrap();
+    assert_eq!(calls(), ["copy s101", "copy s101"]);
+    // The copy only read it: the host may, too.
+    assert_eq!(source.get().unwrap(), [1, 2, 3, 4]);
+    assert!(calls().is_empty());
+    assert_eq!(destination.get().unwrap().len(), 4);
+    assert_eq!(calls(), ["create e102", "record e102 s101", "done e102"]);
+    let mut source = source;
+    source.get_mut().unwrap()[0] = 7;
+    assert_eq!(calls(), ["create e103", "record e103 s101", "done e103"]);
+    drop((source, destination));
+    let calls = calls();
+    assert_eq!(calls.iter().filter(|call| *call == "free host").count(), 2);
+    // The first was waited for already, the second was not told so.
+    assert_eq!(calls.iter().filter(|call| call.starts_with("done")).count(), 1, "{calls:?}");
+}
+
+#[test]
+fn pinned_memory_that_cannot_be_had_is_an_error() {
+    let device = device();
+    let error = PinnedBuffer::<u64>::zeroed(device, 1 << 50).unwrap_err();
+    assert!(matches!(error, Error::Driver { call: "cuMemHostAlloc", code: 2, .. }), "{error}");
+    let error = PinnedBuffer::<u64>::zeroed(device, usize::MAX).unwrap_err();
+    assert!(matches!(error, Error::Invalid { name: "buffer.size", .. }), "{error}");
+    assert!(PinnedBuffer::<u64>::zeroed(device, 0).unwrap().get().unwrap().is_empty());
+}
+
+#[test]
+fn pinned_memory_under_an_abandoned_copy_is_not_read() {
+    let comm = crate::driver::comm();
+    let stream = OwnedStream::new(&comm).unwrap();
+    let [send, mut recv] = [(); 2].map(|()| Buffer::<u32>::zeroed(&comm, 4).unwrap());
+    comm.all_reduce(&send, &mut recv, Reduction::Sum, stream.stream()).unwrap();
+    let mut copy = PinnedBuffer::<u32>::zeroed(&comm, 4).unwrap();
+    recv.enqueue_read(&mut copy, stream.stream()).unwrap();
+    set_done(false);
+    comm.abort("rank 1 is dead");
+    calls();
+    assert!(matches!(copy.get(), Err(Error::Poisoned { .. })));
+    drop(copy);
+    assert!(!calls().contains(&"free host".to_owned()));
+    std::mem::forget((send, recv));
+    set_done(true);
 }
