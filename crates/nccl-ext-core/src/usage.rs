@@ -17,6 +17,12 @@ pub enum Access {
 /// [`LastUse`](crate::LastUse) is the implementation of these crates' own memory. Memory of another
 /// library joins in by an implementation that records and waits with that library's means.
 pub trait Usage: Sync {
+    /// Whether a use on `stream` needs neither [`before`](Self::before) nor [`after`](Self::after), for
+    /// it would add nothing. They are then left out: this is what most calls cost.
+    fn is_settled(&self, _stream: Stream<'_>, _access: Access) -> bool {
+        false
+    }
+
     /// Right before work that uses it is enqueued on `stream`: makes the stream wait for earlier uses
     /// on other streams, as far as `access` needs it. May not wait on the host for them.
     ///
@@ -60,7 +66,6 @@ impl<'a> Use<'a> {
     ///
     /// # Errors
     /// As [`Usage::before`].
-    #[inline]
     pub fn begin(&self, stream: Stream<'_>) -> Result<()> {
         self.usage.map_or(Ok(()), |usage| usage.before(stream, self.access))
     }
@@ -69,9 +74,13 @@ impl<'a> Use<'a> {
     ///
     /// # Errors
     /// As [`Usage::after`].
-    #[inline]
     pub fn end(&self, stream: Stream<'_>) -> Result<()> {
         self.usage.map_or(Ok(()), |usage| usage.after(stream, self.access))
+    }
+
+    #[inline]
+    fn is_settled(&self, stream: Stream<'_>) -> bool {
+        self.usage.is_none_or(|usage| usage.is_settled(stream, self.access))
     }
 
     /// Enqueues work that has these uses on `stream`, each after the earlier ones elsewhere.
@@ -79,25 +88,35 @@ impl<'a> Use<'a> {
     /// # Errors
     /// What the hooks report, then without the call; the call's own error; then what the hooks report
     /// after it.
+    #[inline]
     pub fn around<T>(
         stream: Stream<'_>,
         uses: &[Self],
         call: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        let mut begun = 0;
-        let mut ready = Ok(());
-        for used in uses {
-            ready = used.begin(stream);
-            if ready.is_err() {
-                break;
-            }
-            begun += 1;
+        if uses.iter().all(|used| used.is_settled(stream)) {
+            return call();
         }
+        let (begun, ready) = Self::begin_all(stream, uses);
         let called = ready.and_then(|()| call());
-        let mut ended = Ok(());
-        for used in uses.iter().take(begun) {
-            ended = ended.and(used.end(stream));
-        }
+        let ended = Self::end_all(stream, begun);
         called.and_then(|value| ended.map(|()| value))
+    }
+
+    /// The uses that have begun, and what became of the next one.
+    #[cold]
+    fn begin_all<'u>(stream: Stream<'_>, uses: &'u [Self]) -> (&'u [Self], Result<()>) {
+        for (at, used) in uses.iter().enumerate() {
+            if let Err(error) = used.begin(stream) {
+                return (uses.get(..at).unwrap_or_default(), Err(error));
+            }
+        }
+        (uses, Ok(()))
+    }
+
+    /// The first error; all are ended.
+    #[cold]
+    fn end_all(stream: Stream<'_>, uses: &[Self]) -> Result<()> {
+        uses.iter().fold(Ok(()), |ended, used| ended.and(used.end(stream)))
     }
 }

@@ -13,6 +13,7 @@ mod handle_memory;
 mod limits;
 mod low_latency_rounds;
 mod masks;
+mod order;
 mod plan;
 mod received;
 mod round_trip;

@@ -125,8 +125,7 @@ impl LastUse {
         self.uses.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A use that [`before`](Usage::before) cannot settle with a comparison.
-    #[cold]
+    /// A use that a comparison does not settle.
     fn order(&self, stream: Stream<'_>, access: Access) -> Result<()> {
         if self.device.backend().memory() == MemorySpace::Host {
             return Ok(());
@@ -171,17 +170,22 @@ impl LastUse {
 
 impl Usage for LastUse {
     #[inline]
-    fn before(&self, stream: Stream<'_>, access: Access) -> Result<()> {
-        let number = stream.number();
+    fn is_settled(&self, stream: Stream<'_>, access: Access) -> bool {
+        // Uses that must be seen here come before this one by a borrow or a lock; of reads at the same
+        // time it is enough to see any.
         let latest = self.latest.load(Ordering::Relaxed);
-        let settled = match access {
-            Access::Read => latest >> 1 == number,
-            Access::Write => latest == number << 1 | 1,
-        };
-        if settled && number != 0 { Ok(()) } else { self.order(stream, access) }
+        let number = stream.number();
+        number != 0
+            && match access {
+                Access::Read => latest >> 1 == number,
+                Access::Write => latest == number << 1 | 1,
+            }
     }
 
-    #[inline]
+    fn before(&self, stream: Stream<'_>, access: Access) -> Result<()> {
+        if self.is_settled(stream, access) { Ok(()) } else { self.order(stream, access) }
+    }
+
     fn after(&self, stream: Stream<'_>, _: Access) -> Result<()> {
         let done = stream.number() != 0 || self.device.backend().memory() == MemorySpace::Host;
         if done { Ok(()) } else { self.record_end(stream) }

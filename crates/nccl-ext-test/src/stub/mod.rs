@@ -11,6 +11,7 @@ mod order;
 pub use calls::{fail_next, take_calls};
 pub use driver::set_capturing;
 pub use nccl::{Peers, comm_on, set_domain, set_network, set_peers};
+pub use order::{OrderCall, take_order};
 
 use nccl_ext_core::backend::BackendBuilder;
 use nccl_ext_core::{Backend, MemorySpace};

@@ -1,11 +1,43 @@
-//! Streams and events of a driver whose work is done at once. They are numbers, and their calls are
-//! not on record.
+//! Streams and events of a driver whose work is done at once. They are numbers. What orders streams is
+//! on a record of its own.
 
 use core::ffi::c_uint;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nccl_ext_core::driver::{CuEvent, CuResult, DriverApi};
 use nccl_ext_core::raw::cudaStream_t;
+
+/// What orders work on streams, which are numbers here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OrderCall {
+    /// An event was recorded on the stream.
+    Recorded(usize),
+    /// The stream waits for an event.
+    Waits(usize),
+}
+
+thread_local! {
+    static ORDER: RefCell<Vec<OrderCall>> = RefCell::new(Vec::with_capacity(1024));
+}
+
+/// What this thread ordered since the last look.
+pub fn take_order() -> Vec<OrderCall> {
+    ORDER.with_borrow_mut(|order| {
+        let taken = order.clone();
+        order.clear(); // keeps the capacity: a call must not allocate
+        taken
+    })
+}
+
+fn ordered(call: OrderCall) -> CuResult {
+    ORDER.with_borrow_mut(|order| {
+        if order.len() < order.capacity() {
+            order.push(call);
+        }
+    });
+    CuResult::SUCCESS
+}
 
 /// The rest of a driver over them.
 pub(super) const TABLE: DriverApi = DriverApi {
@@ -38,8 +70,8 @@ unsafe extern "C" fn stream_call(_: cudaStream_t) -> CuResult {
     CuResult::SUCCESS
 }
 
-unsafe extern "C" fn stream_wait_event(_: cudaStream_t, _: CuEvent, _: c_uint) -> CuResult {
-    CuResult::SUCCESS
+unsafe extern "C" fn stream_wait_event(stream: cudaStream_t, _: CuEvent, _: c_uint) -> CuResult {
+    ordered(OrderCall::Waits(stream.addr()))
 }
 
 unsafe extern "C" fn event_create(out: *mut CuEvent, _: c_uint) -> CuResult {
@@ -48,8 +80,8 @@ unsafe extern "C" fn event_create(out: *mut CuEvent, _: c_uint) -> CuResult {
     CuResult::SUCCESS
 }
 
-unsafe extern "C" fn event_record(_: CuEvent, _: cudaStream_t) -> CuResult {
-    CuResult::SUCCESS
+unsafe extern "C" fn event_record(_: CuEvent, stream: cudaStream_t) -> CuResult {
+    ordered(OrderCall::Recorded(stream.addr()))
 }
 
 unsafe extern "C" fn event_call(_: CuEvent) -> CuResult {

@@ -13,6 +13,7 @@ mod groups;
 mod handles;
 mod native_calls;
 mod native_groups;
+mod order;
 mod properties;
 mod refusals;
 mod stub_runtime;

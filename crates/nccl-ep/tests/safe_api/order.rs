@@ -1,0 +1,142 @@
+//! Calls of a group on several streams are ordered by the library (case A2), over a driver that writes
+//! down what orders streams.
+
+use nccl_ep::{
+    Buffer, CombineConfig, CombineInputs, CombineOutputs, Comm, DispatchConfig, DispatchInputs,
+    DispatchOutputs, Error, Group, GroupConfig, Handle, HandleConfig, Layout, LayoutInfo,
+    MemorySpace, OwnedStream, Stream, Tensor, TensorMut, TopK, bf16,
+};
+use nccl_ext_test::stub::OrderCall::{self, Recorded, Waits};
+use nccl_ext_test::stub::{ep as stub, take_order};
+
+const HIDDEN: usize = 512;
+
+fn setup() -> (Comm, Group, Handle) {
+    let comm = stub::comm_on(stub::backend(MemorySpace::Device), 4);
+    let config =
+        GroupConfig::new().num_experts(8).max_dispatch_tokens_per_rank(4).max_token_bytes(1024);
+    let group = Group::create(&comm, &config).unwrap();
+    let layout = Layout::ExpertMajor;
+    let handle = group.init_handle(layout, &HandleConfig::new(), TopK::N(2), None).unwrap();
+    (comm, group, handle)
+}
+
+struct Buffers {
+    ids: Buffer<i64>,
+    tokens: Buffer<bf16>,
+    weights: Buffer<f32>,
+    received: Buffer<bf16>,
+    counters: Buffer<i32>,
+    combined: Buffer<bf16>,
+}
+
+impl Buffers {
+    fn new(comm: &Comm) -> Self {
+        Self {
+            ids: Buffer::zeroed(comm, 8).unwrap(),
+            tokens: Buffer::zeroed(comm, 4 * HIDDEN).unwrap(),
+            weights: Buffer::zeroed(comm, 8).unwrap(),
+            received: Buffer::zeroed(comm, 2 * 16 * HIDDEN).unwrap(),
+            counters: Buffer::zeroed(comm, 2).unwrap(),
+            combined: Buffer::zeroed(comm, 4 * HIDDEN).unwrap(),
+        }
+    }
+
+    /// A round; gives what the dispatch ordered, and what the combine did.
+    fn round(&mut self, handle: &mut Handle, streams: [Stream<'_>; 2]) -> [Vec<OrderCall>; 2] {
+        let [first, second] = streams;
+        take_order();
+        let ids = Tensor::new(&self.ids, &[4, 2]).unwrap();
+        let mut step = handle.update(ids, None, first).unwrap();
+        let inputs = DispatchInputs::new(Tensor::new(&self.tokens, &[4, HIDDEN]).unwrap());
+        let received = TensorMut::new(&mut self.received, &[2, 16, HIDDEN]).unwrap();
+        let counters = TensorMut::new(&mut self.counters, &[2]).unwrap();
+        let mut info = LayoutInfo::new().expert_counters(counters);
+        let mut outputs = DispatchOutputs::new(received);
+        let config = DispatchConfig::new();
+        step.dispatch(&inputs, &mut outputs, Some(&mut info), &config, first).unwrap();
+        let dispatched = take_order();
+        let inputs = CombineInputs::new(Tensor::new(&self.received, &[2, 16, HIDDEN]).unwrap())
+            .routing_weights(Tensor::new(&self.weights, &[4, 2]).unwrap());
+        let combined = TensorMut::new(&mut self.combined, &[4, HIDDEN]).unwrap();
+        let mut outputs = CombineOutputs::new(combined);
+        step.combine(&inputs, &mut outputs, &CombineConfig::new(), second).unwrap();
+        [dispatched, take_order()]
+    }
+}
+
+fn address(stream: &OwnedStream) -> usize {
+    stream.stream().as_raw().addr()
+}
+
+#[test]
+fn rounds_on_one_stream_of_ours_add_nothing() {
+    let (comm, _group, mut handle) = setup();
+    let mut buffers = Buffers::new(&comm);
+    let stream = OwnedStream::new(&comm).unwrap();
+    for _ in 0..3 {
+        let added = buffers.round(&mut handle, [stream.stream(); 2]);
+        assert_eq!(added, [[], []]);
+    }
+}
+
+/// Case A2: the group and the received rows come from the dispatch, so the combine waits for both.
+#[test]
+fn a_combine_on_another_stream_waits_for_the_dispatch() {
+    let (comm, _group, mut handle) = setup();
+    let mut buffers = Buffers::new(&comm);
+    let [a, b, c] = [(); 3].map(|()| OwnedStream::new(&comm).unwrap());
+    let [dispatched, combined] = buffers.round(&mut handle, [a.stream(), b.stream()]);
+    assert_eq!(dispatched, []);
+    let (a, b) = (address(&a), address(&b));
+    assert_eq!(combined, [Recorded(a), Waits(b), Recorded(a), Waits(b)]);
+    // The ids are overwritten from a third stream, after whatever reads them.
+    buffers.ids.write(&[1; 8], c.stream()).unwrap();
+    let written = take_order();
+    let c = address(&c);
+    assert_eq!(written[..2], [Recorded(a), Waits(c)]);
+    // So are the rows that the combine reads: both their uses are waited for.
+    buffers.received.fill_bytes(0, Stream::DEFAULT).unwrap();
+    assert_eq!(take_order(), [Recorded(b), Waits(0), Recorded(a), Waits(0)]);
+}
+
+#[test]
+fn drops_wait_for_the_streams_that_used_what_is_dropped() {
+    let (comm, _group, mut handle) = setup();
+    let mut buffers = Buffers::new(&comm);
+    let [a, b] = [(); 2].map(|()| OwnedStream::new(&comm).unwrap());
+    buffers.round(&mut handle, [a.stream(), b.stream()]);
+    let Buffers { tokens, counters, combined, .. } = buffers;
+    drop((tokens, counters));
+    assert_eq!(take_order(), [Recorded(address(&a)); 2]);
+    drop(combined);
+    assert_eq!(take_order(), [Recorded(address(&b))]);
+}
+
+#[test]
+fn handle_memory_without_hooks_comes_back_when_the_groups_work_is_done() {
+    let (comm, group, mut handle) = setup();
+    let stream = OwnedStream::new(&comm).unwrap();
+    Buffers::new(&comm).round(&mut handle, [stream.stream(); 2]);
+    take_order();
+    assert!(handle.destroy().unwrap().is_none());
+    assert_eq!(take_order(), []);
+    group.destroy().unwrap();
+    assert_eq!(take_order(), [Recorded(address(&stream))], "its last work is waited for");
+}
+
+#[test]
+fn after_an_abort_no_call_reaches_the_library() {
+    let (comm, group, mut handle) = setup();
+    let buffers = Buffers::new(&comm);
+    comm.abort("rank 1 is dead");
+    stub::take_calls();
+    let ids = Tensor::new(&buffers.ids, &[4, 2]).unwrap();
+    let error = handle.update(ids, None, Stream::DEFAULT).unwrap_err();
+    assert!(
+        matches!(&error, Error::Poisoned { cause } if cause.to_string() == "rank 1 is dead"),
+        "{error}"
+    );
+    drop((handle, group));
+    assert_eq!(stub::take_calls(), [""; 0]);
+}
