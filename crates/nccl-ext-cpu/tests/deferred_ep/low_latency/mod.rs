@@ -1,0 +1,6 @@
+//! Low latency.
+
+mod races;
+mod rank;
+mod rounds;
+mod waits;
