@@ -12,7 +12,6 @@ use crate::ep::group::View;
 use crate::ep::handle;
 use crate::ep::ht::ImageFacts;
 use crate::ep::settings::Algorithm;
-use crate::lock::lock;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 
 /// What the caller says of the update.
@@ -39,11 +38,10 @@ pub(crate) unsafe fn import(
     let view = checked.group.view()?;
     require(checked.memory.is_some(), || Refusal::null(ret, "handle_mem"))?;
     let ready = handle::prepare(&view, &checked, update.topk)?;
-    let memory = ready.memory.ok_or_else(|| Refusal::null(ret, "handle_mem"))?;
     let (settings, rank) = (view.settings, view.member.rank());
     let facts = ImageFacts::new(settings, &ready.settings, rank, update.tokens, update.id_type);
     // SAFETY: this function's contract; `prepare` found the memory as large as the largest image.
-    *lock(&ready.high) = unsafe { memory.import(&facts, settings, &ready.settings)? };
+    unsafe { ready.high.import(&facts, update.tokens, settings, &ready.settings)? };
     // The out pointer is set only now: of a refused import nothing is left to destroy.
     // SAFETY: this function's contract: writable.
     unsafe { out.write(handle::hand_out(&checked.group, Some(ready))) };

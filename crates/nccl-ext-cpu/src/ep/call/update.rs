@@ -45,8 +45,8 @@ pub(crate) unsafe fn update(
             let topk = TopK::of(&tensor, ready.settings.topk, group.member, WindowOnly::Resolved)?;
             // SAFETY: this function's contract: the table stays until this call is done.
             unsafe {
-                let Ready { settings, memory, high, .. } = ready;
-                ht::update(&group, settings, *memory, high, topk, info.as_ref(), stream)
+                let Ready { settings, high, .. } = ready;
+                ht::update(&group, settings, high, topk, info.as_ref(), stream)
             }
         }
     }

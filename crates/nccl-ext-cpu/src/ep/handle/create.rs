@@ -10,6 +10,7 @@ use super::memory::{check_layout_is_set, check_memory, memory_bytes};
 use super::object::{Ready, hand_out};
 use crate::entry::Scope;
 use crate::ep::group::{self, Group, View};
+use crate::ep::ht::HighThroughput;
 use crate::ep::ll::LowLatency;
 use crate::ep::settings::{
     Algorithm, HandleSettings, Layout, check_high_throughput_topk, check_low_latency_topk,
@@ -127,8 +128,7 @@ pub(crate) fn prepare(group: &View<'_>, checked: &Checked, num_topk: i32) -> Out
     Ok(Ready {
         settings: HandleSettings { layout, topk, alignment },
         low: Arc::new(low),
-        high: Arc::default(),
-        memory,
+        high: Arc::new(HighThroughput::new(memory)),
         _block: block,
     })
 }

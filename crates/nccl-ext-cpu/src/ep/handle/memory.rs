@@ -76,5 +76,5 @@ pub(super) fn check_memory(
         Algorithm::LowLatency => WindowOnly::Undefined,
         Algorithm::HighThroughput => WindowOnly::Resolved,
     };
-    Ok(HandleMemory::new(memory.data(group.member, window_only)?, memory.extent(0)))
+    Ok(HandleMemory::new(memory.data(group.member, window_only)?, bytes))
 }

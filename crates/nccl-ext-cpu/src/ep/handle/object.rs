@@ -1,13 +1,13 @@
 //! The object behind an `ncclEpHandle_t`.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 use nccl_ep_sys::ncclEpHandle_t;
 
 use crate::ep::allocator::Block;
 use crate::ep::group::{Group, View};
-use crate::ep::ht::{HandleMemory, HighThroughput};
+use crate::ep::ht::HighThroughput;
 use crate::ep::ll::LowLatency;
 use crate::ep::settings::HandleSettings;
 use crate::refusal::{FailureClass, Outcome, Refusal};
@@ -24,9 +24,7 @@ pub(crate) struct Handle {
 pub(crate) struct Ready {
     pub(crate) settings: HandleSettings,
     pub(crate) low: Arc<LowLatency>,
-    pub(crate) high: Arc<Mutex<HighThroughput>>,
-    /// High throughput: the caller's handle memory. It takes a copy of what an update gives.
-    pub(crate) memory: Option<HandleMemory>,
+    pub(crate) high: Arc<HighThroughput>,
     /// Handle memory from the caller's allocator. Nothing is kept in it.
     pub(super) _block: Option<Block>,
 }

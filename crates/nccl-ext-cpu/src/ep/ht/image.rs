@@ -8,8 +8,8 @@
 use nccl_ext_core::raw::ncclDataType_t;
 
 use super::checksum::checksum;
+use super::learned::Learned;
 use super::placement::{PlacementRules, Zone};
-use super::state::HighThroughput;
 use crate::ep::settings::{HandleSettings, Settings};
 use crate::ep::slots::NOWHERE;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
@@ -92,10 +92,10 @@ fn sum_of(words: &[u64]) -> u64 {
 pub(super) fn encode(
     words: &mut Vec<u64>,
     facts: &ImageFacts,
-    state: &HighThroughput,
+    state: &Learned,
     ids: impl Iterator<Item = i64>,
 ) {
-    let HighThroughput { update, routes, placement, .. } = state;
+    let Learned { update, routes, placement, .. } = state;
     words.clear();
     words.extend([MAGIC, VERSION, 0, 0]);
     words.extend(facts.0);
@@ -148,7 +148,7 @@ pub(super) fn decode(
     facts: &ImageFacts,
     settings: &Settings,
     rules: &PlacementRules,
-) -> Outcome<HighThroughput> {
+) -> Outcome<Learned> {
     let rule = "the memory is as the update left it";
     require_equal(rule, "the checksum", sum_of(words), words[CHECKSUM])?;
     let mut rest = Words(words);
@@ -161,8 +161,8 @@ pub(super) fn decode(
     let Settings { ranks, experts, local_experts, max_tokens, .. } = *settings;
     let whole = words.len() == HEADER + payload(settings, tokens, topk);
     require_sound(whole && tokens <= max_tokens, "its length is that of its tokens")?;
-    let mut state = HighThroughput::default();
-    let HighThroughput { update, routes, placement, .. } = &mut state;
+    let mut state = Learned::default();
+    let Learned { update, routes, placement, .. } = &mut state;
     let widest;
     [*update, placement.digest, widest] = rest.take_array();
     placement.widest = u32::try_from(widest).unwrap_or(u32::MAX);

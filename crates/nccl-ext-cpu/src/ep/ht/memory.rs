@@ -1,10 +1,11 @@
 //! The caller's handle memory, in which an update leaves an image of the routing.
 
 use super::image::{self, HEADER, ImageFacts};
+use super::learned::Learned;
 use super::placement::PlacementRules;
-use super::state::HighThroughput;
 use crate::ep::settings::{HandleSettings, Settings};
 use crate::ep::tensor::TopK;
+use crate::queue;
 use crate::refusal::Outcome;
 
 /// Handle memory of the caller's, who keeps it as long as the handle (EP 1.7).
@@ -22,6 +23,16 @@ unsafe impl Sync for HandleMemory {}
 impl HandleMemory {
     pub(crate) fn new(data: *mut u8, bytes: usize) -> Self {
         Self { data, bytes }
+    }
+
+    /// The running work is about to read what an update has left.
+    pub(super) fn declare_read(self) -> Outcome {
+        queue::read(self.data, self.bytes)
+    }
+
+    /// The running work is about to replace what is there.
+    pub(super) fn declare_written(self) -> Outcome {
+        queue::write(self.data, self.bytes)
     }
 
     /// Replaces what is there; an image that is too long is left out, which no handle's is.
@@ -57,7 +68,7 @@ impl HandleMemory {
     ///
     /// # Safety
     /// As [`write`](Self::write); the table behind `topk` is valid.
-    pub(super) unsafe fn prepare(self, facts: &ImageFacts, topk: TopK, state: &mut HighThroughput) {
+    pub(super) unsafe fn prepare(self, facts: &ImageFacts, topk: TopK, state: &mut Learned) {
         let mut words = core::mem::take(&mut state.image);
         // SAFETY: this function's contract.
         unsafe {
@@ -72,12 +83,13 @@ impl HandleMemory {
     /// # Safety
     /// The memory is still there, nobody writes it meanwhile, and it is as large as the largest
     /// image.
-    pub(crate) unsafe fn import(
+    pub(super) unsafe fn import(
         self,
         facts: &ImageFacts,
         settings: &Settings,
         handle: &HandleSettings,
-    ) -> Outcome<HighThroughput> {
+    ) -> Outcome<Learned> {
+        self.declare_read()?;
         let mut header = [0; HEADER];
         // SAFETY: this function's contract.
         unsafe { self.read(&mut header) };

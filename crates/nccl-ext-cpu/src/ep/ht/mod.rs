@@ -1,12 +1,14 @@
 //! High throughput: an update places all rows, dispatch pushes them there, combine sums them.
 //!
-//! Bottom to top: `routes` -> `placement` -> `state` -> `image` -> `memory`; `update`, `dispatch`
-//! and `combine` stand on them and know nothing of each other.
+//! Bottom to top: `routes` -> `placement` -> `learned` -> `image` -> `memory` -> `state`; `update`,
+//! `dispatch` and `combine` stand on them and know nothing of each other. Each checks the arguments on
+//! the calling thread; the rest is work for the stream.
 
 mod checksum;
 mod combine;
 mod dispatch;
 mod image;
+mod learned;
 mod memory;
 mod placement;
 mod routes;

@@ -1,7 +1,7 @@
 //! The summing half of high-throughput combine.
 
+use crate::ep::ht::learned::Learned;
 use crate::ep::ht::routes::Row;
-use crate::ep::ht::state::HighThroughput;
 use crate::ep::numerics::{BLOCK, Token};
 use crate::ep::settings::EmMode;
 use crate::ep::slots::NOWHERE;
@@ -27,7 +27,7 @@ unsafe impl Descriptor for CombineSource {
 
 /// A rank that sums.
 pub(super) struct Sum<'a> {
-    pub(super) state: &'a HighThroughput,
+    pub(super) learned: &'a Learned,
     pub(super) peers: &'a [&'a CombineSource],
     pub(super) hidden: usize,
     /// `None` for FLAT.
@@ -40,18 +40,18 @@ impl Sum<'_> {
     /// placement exists on its rank and is this rank's.
     pub(super) unsafe fn all<T: Token>(&self, out: *mut T) {
         let mut sums = [0.0_f32; BLOCK];
-        for token in 0..self.state.routes.tokens() {
+        for token in 0..self.learned.routes.tokens() {
             for begin in (0..self.hidden).step_by(BLOCK) {
                 let len = BLOCK.min(self.hidden - begin);
                 let sum = &mut sums[..len];
                 sum.fill(0.0);
-                for index in self.state.routes.rows_of(token) {
-                    let row = self.state.routes.row(index);
+                for index in self.learned.routes.rows_of(token) {
+                    let row = self.learned.routes.row(index);
                     // SAFETY: this function's contract.
                     unsafe {
                         match self.mode {
                             None => {
-                                let slot = self.state.placement.flat_slot[index];
+                                let slot = self.learned.placement.flat_slot[index];
                                 self.add::<T>(sum, row, slot, begin);
                             }
                             Some(EmMode::NvlinkDup) => {
@@ -73,7 +73,7 @@ impl Sum<'_> {
     }
 
     fn slots(&self, row: Row) -> &[u32] {
-        &self.state.placement.copy_slot[row.first as usize..][..row.count as usize]
+        &self.learned.placement.copy_slot[row.first as usize..][..row.count as usize]
     }
 
     /// # Safety

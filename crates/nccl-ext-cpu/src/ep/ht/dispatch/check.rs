@@ -1,23 +1,22 @@
 //! What high-throughput dispatch checks (EP 4.5).
 
 use nccl_ext_core::DataType;
-use nccl_ext_core::raw::ncclResult_t;
 
 use super::push::{Outputs, RowBytes, Sources};
+use super::reception::Reception;
 use crate::ep::arguments::{
     DispatchArguments, check_tokens, check_windows, global_ids, scale_data,
 };
 use crate::ep::group::View;
-use crate::ep::ht::state::HighThroughput;
-use crate::ep::refusals::{check_row_unit, not_updated};
-use crate::ep::settings::{EmMode, HandleSettings};
+use crate::ep::ht::learned::Known;
+use crate::ep::refusals::check_row_unit;
+use crate::ep::settings::HandleSettings;
 use crate::ep::tensor::{Tensor, WindowOnly};
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 use crate::world::Member;
 
 /// What a dispatch needs when its arguments have been checked.
 pub(super) struct Checked {
-    pub(super) received: Received,
     pub(super) sources: Sources,
     pub(super) bytes: RowBytes,
     /// Where this rank receives. One that breaks these rules alone sends to the others and then
@@ -30,58 +29,18 @@ pub(super) struct Checked {
 pub(super) unsafe fn check(
     group: &View<'_>,
     handle: &HandleSettings,
-    state: &HighThroughput,
+    reception: &Reception,
+    known: &Known,
     arguments: &DispatchArguments,
 ) -> Outcome<Checked> {
-    // An update that never was leaves stale maps, on which the vendor's kernel traps.
-    require(state.update != 0, || not_updated(FailureClass::Trap, ncclResult_t::ncclInvalidUsage))?;
-    let expert_major = handle.is_expert_major();
-    let received = Received::of(group, state, expert_major, &arguments.out_tokens);
     // SAFETY: this function's contract.
-    let sources = unsafe { sources(group, handle, state, arguments, &received)? };
-    let global = if expert_major { false } else { global_ids(arguments.info.as_ref())? };
+    let sources = unsafe { sources(group, handle, reception, known, arguments)? };
+    let global = if reception.expert_major { false } else { global_ids(arguments.info.as_ref())? };
     let scales = arguments.scales.as_ref().map_or(0, |scales| scales.bytes);
     let bytes = RowBytes { tokens: arguments.row_bytes()?, scales };
     // SAFETY: this function's contract.
-    let outputs = unsafe { outputs(group, handle, arguments, &received, global) };
-    Ok(Checked { received, sources, bytes, outputs })
-}
-
-/// What this rank receives, and what of its outputs that concerns.
-pub(super) struct Received {
-    /// Rows, clamped to the budget when dropping.
-    pub(super) rows: u64,
-    pub(super) expert_major: bool,
-    pub(super) permute: bool,
-    pub(super) drop: bool,
-    /// The rows that outputs must have, or `None` in eager mode: as many as are received.
-    budget: Option<u64>,
-    /// Whether the vendor's peers write the token output in place. It does not count its rows
-    /// then, and initialises indices and weights up to the budget.
-    pub(super) in_place: bool,
-}
-
-impl Received {
-    fn of(group: &View<'_>, state: &HighThroughput, expert_major: bool, out: &Tensor) -> Self {
-        let settings = group.settings;
-        let permute = expert_major && settings.em_mode == EmMode::LocalPermute;
-        Self {
-            rows: state.placement.received(group.member.rank(), expert_major, settings),
-            expert_major,
-            permute,
-            drop: settings.drop,
-            budget: (!settings.eager).then_some(settings.max_recv),
-            in_place: out.has_window() && !permute,
-        }
-    }
-
-    /// Rows that weights and indices must have (EP 4.5).
-    pub(super) fn weight_rows(&self) -> u64 {
-        match self.budget {
-            Some(budget) if self.permute || self.in_place => budget,
-            _ => self.rows,
-        }
-    }
+    let outputs = unsafe { outputs(group, handle, reception, known, arguments, global) };
+    Ok(Checked { sources, bytes, outputs })
 }
 
 /// Rules 1 to 16, after which the rank takes part: what it sends.
@@ -91,14 +50,14 @@ impl Received {
 unsafe fn sources(
     group: &View<'_>,
     handle: &HandleSettings,
-    state: &HighThroughput,
+    reception: &Reception,
+    known: &Known,
     arguments: &DispatchArguments,
-    received: &Received,
 ) -> Outcome<Sources> {
     let settings = group.settings;
     let (assert, ret) = (FailureClass::Assert, FailureClass::Return);
     let (tokens, out) = (&arguments.tokens, &arguments.out_tokens);
-    let updated = state.routes.tokens();
+    let Known { tokens: updated, received, .. } = *known;
     check_tokens(arguments, updated, settings.max_tokens, settings.max_token_bytes)?;
     let all = settings.local_experts * settings.ranks;
     require(all.is_multiple_of(4), || {
@@ -112,8 +71,8 @@ unsafe fn sources(
         Refusal::argument(ret, "outputs.tokens", rule, 2, out.ndim())
     })?;
     let rows = out.extent(0) as u64;
-    let needed = received.budget.unwrap_or(0).max(received.rows);
-    require(received.budget.is_none_or(|budget| rows >= budget), || rows_refusal(out, needed))?;
+    let needed = reception.budget.unwrap_or(0).max(received);
+    require(reception.budget.is_none_or(|budget| rows >= budget), || rows_refusal(out, needed))?;
     check_windows(out, arguments.scales.as_ref())?;
     // SAFETY: this function's contract, here and below.
     let weights = unsafe { Tensor::optional(arguments.inputs.topk_weights, WEIGHTS)? };
@@ -124,7 +83,7 @@ unsafe fn sources(
         let rule = "with zero_copy ON the output is a window";
         Refusal::argument(ret, "outputs.tokens", rule, "win_hdl", "none")
     })?;
-    require(rows >= received.rows, || rows_refusal(out, received.rows))?;
+    require(rows >= received, || rows_refusal(out, received))?;
     // SAFETY: as above.
     let out_weights = unsafe { Tensor::optional(arguments.outputs.topk_weights, OUT_WEIGHTS)? };
     require(out_weights.is_none_or(|weights| weights.is_empty() == out.is_empty()), || {
@@ -132,7 +91,7 @@ unsafe fn sources(
         let word = |empty| if empty { "empty" } else { "not empty" };
         Refusal::argument(ret, OUT_WEIGHTS, rule, word(out.is_empty()), word(!out.is_empty()))
     })?;
-    let dup = received.expert_major && !received.permute;
+    let dup = reception.expert_major && !reception.permute;
     let inner = if dup { handle.topk } else { settings.ranks };
     require((settings.max_tokens * inner).is_multiple_of(4), || {
         let rule = "the routing map is read four entries at a time";
@@ -172,8 +131,9 @@ fn rows_refusal(out: &Tensor, needed: u64) -> Refusal {
 unsafe fn outputs(
     group: &View<'_>,
     handle: &HandleSettings,
+    reception: &Reception,
+    known: &Known,
     arguments: &DispatchArguments,
-    received: &Received,
     global: bool,
 ) -> Outcome<Outputs> {
     let (assert, ret) = (FailureClass::Assert, FailureClass::Return);
@@ -185,7 +145,7 @@ unsafe fn outputs(
     let ids = unsafe { Tensor::optional(outputs.topk_idx, OUT_IDS)? };
     let weights = weights.ok_or_else(|| Refusal::null(ret, OUT_WEIGHTS))?;
     let columns = handle.topk;
-    if received.expert_major {
+    if reception.expert_major {
         require(ids.is_none(), || {
             let rule = "expert-major rows need no index";
             Refusal::argument(ret, OUT_IDS, rule, "NULL", "a tensor")
@@ -210,9 +170,9 @@ unsafe fn outputs(
             })?;
         }
     }
-    let needed = received.weight_rows();
+    let needed = reception.weight_rows(known.received);
     require(weights.extent(0) as u64 >= needed, || rows_refusal(&weights, needed))?;
-    if received.permute {
+    if reception.permute {
         let local = group.settings.local_experts;
         require(local <= 256, || {
             let rule = "expert-major rows are permuted for at most 256 experts on a rank";
@@ -230,5 +190,7 @@ unsafe fn outputs(
             None => core::ptr::null_mut(),
         },
         global,
+        rows: arguments.out_tokens.extent(0) as u64,
+        weight_rows: weights.extent(0) as u64,
     })
 }

@@ -2,6 +2,7 @@
 
 mod check;
 mod push;
+mod reception;
 mod run;
 
 pub(crate) use run::dispatch;

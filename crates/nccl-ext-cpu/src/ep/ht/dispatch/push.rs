@@ -1,7 +1,7 @@
 //! The sending half of high-throughput dispatch: every rank pushes its rows to where the last
 //! update placed them.
 
-use crate::ep::ht::state::HighThroughput;
+use crate::ep::ht::learned::Learned;
 use crate::ep::settings::Settings;
 use crate::ep::slots::NOWHERE;
 use crate::world::{Descriptor, KEYS};
@@ -22,7 +22,14 @@ pub(super) struct Outputs {
     /// FLAT only.
     pub(super) ids: *mut i64,
     pub(super) global: bool,
+    /// Rows that there are of tokens and scales, and of weights and ids.
+    pub(super) rows: u64,
+    pub(super) weight_rows: u64,
 }
+
+// SAFETY: the caller keeps the tensors valid until the stream has passed the dispatch, for whatever
+// thread does the stream's work.
+unsafe impl Send for Outputs {}
 
 // SAFETY: each peer writes the rows that the update placed for it, which no other rank writes;
 // the owner made sure that they exist.
@@ -44,6 +51,9 @@ pub(super) struct Sources {
     pub(super) scales: *const u8,
 }
 
+// SAFETY: as for `Outputs`.
+unsafe impl Send for Sources {}
+
 /// Bytes of a row of tokens, and of one of scales, which is 0 when there are none.
 #[derive(Clone, Copy)]
 pub(super) struct RowBytes {
@@ -63,8 +73,8 @@ pub(super) struct Push<'a> {
 impl Push<'_> {
     /// # Safety
     /// Every slot of the placement exists on its receiver and is this rank's.
-    pub(super) unsafe fn flat(&self, state: &HighThroughput) {
-        let HighThroughput { routes, placement, .. } = state;
+    pub(super) unsafe fn flat(&self, state: &Learned) {
+        let Learned { routes, placement, .. } = state;
         for token in 0..routes.tokens() {
             for index in routes.rows_of(token) {
                 let (row, slot) = (routes.row(index), placement.flat_slot[index]);
@@ -97,8 +107,8 @@ impl Push<'_> {
 
     /// # Safety
     /// As [`flat`](Self::flat).
-    pub(super) unsafe fn expert_major(&self, state: &HighThroughput) {
-        let HighThroughput { routes, placement, .. } = state;
+    pub(super) unsafe fn expert_major(&self, state: &Learned) {
+        let Learned { routes, placement, .. } = state;
         for token in 0..routes.tokens() {
             for row in routes.rows_of(token).map(|index| routes.row(index)) {
                 let Some(to) = self.peers[row.rank as usize].outputs else { continue };

@@ -1,15 +1,15 @@
 //! The update of a high-throughput handle (EP 3.5.2, 3.5.3).
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use nccl_ep_sys::ncclEpLayoutInfo_t;
 use nccl_ext_core::raw::cudaStream_t;
 
 use super::check::{check_duplication, check_overflow, check_tokens};
-use super::counters;
-use crate::ep::group::View;
+use super::counters::Counters;
+use crate::ep::group::{Uses, View};
 use crate::ep::ht::image::ImageFacts;
-use crate::ep::ht::memory::HandleMemory;
+use crate::ep::ht::learned::Learned;
 use crate::ep::ht::placement::PlacementRules;
 use crate::ep::ht::routes::Routes;
 use crate::ep::ht::state::HighThroughput;
@@ -42,51 +42,83 @@ unsafe impl Descriptor for Update {
 pub(crate) unsafe fn update(
     group: &View<'_>,
     handle: &HandleSettings,
-    memory: Option<HandleMemory>,
-    state: &Arc<Mutex<HighThroughput>>,
+    state: &Arc<HighThroughput>,
     topk: TopK,
     info: Option<&ncclEpLayoutInfo_t>,
-    _stream: cudaStream_t,
+    stream: cudaStream_t,
 ) -> Outcome {
     let settings = group.settings;
     check_tokens(settings, topk.tokens)?;
     check_duplication(settings, handle.layout)?;
-    // SAFETY: this function's contract.
-    unsafe { topk.check(settings.experts, i64::MIN)? };
     let rules = PlacementRules::of(settings, handle);
-    let state = &mut *lock(state);
-    if let Some(memory) = memory {
-        // SAFETY: the caller keeps the handle's memory, and the state is locked.
-        unsafe { memory.forget() };
-    }
-    let HighThroughput { update, routes, placement, .. } = state;
-    *update = 0;
     // SAFETY: this function's contract.
-    let ids = unsafe { topk.ids() };
-    routes.build(ids, handle.topk, settings.ranks, settings.local_experts);
-    let descriptor = Update {
-        routes: &raw const *routes,
-        group: group.index,
-        layout: handle.layout,
-        topk: handle.topk,
-        alignment: handle.alignment,
+    let counters = unsafe { Counters::read(group.member, settings, &rules, info) };
+    // The vendor's library checks the counters when it has communicated already: one that breaks
+    // these rules alone meets the others and then fails.
+    let (counters, refused) = match counters {
+        Ok(counters) => (counters, Ok(())),
+        Err(refusal) => (Counters::default(), Err(refusal)),
     };
-    let me = group.member.rank();
-    let number = group.member.collective(SequenceId::COMM, &descriptor, |peers, number| {
-        // SAFETY: every rank keeps its routes unchanged during the operation.
-        let routes: Vec<_> = peers.iter().map(|peer| unsafe { &*peer.routes }).collect();
-        placement.place(me, &routes, &rules);
-        number
+    let router = Router { handle: *handle, rules, topk, counters };
+    let shared = Arc::clone(state);
+    group.submit_operation(stream, Update::NAME, Uses::Writes, move |group| {
+        // SAFETY: the caller keeps the memory of the call until the stream has passed it.
+        unsafe { router.run(group, &shared) }
     })?;
-    check_overflow(group.member, settings, &rules, placement)?;
-    *update = number;
-    if let Some(memory) = memory {
-        let facts = ImageFacts::new(settings, handle, me, topk.tokens, topk.data_type());
-        // SAFETY: as above, and this function's contract.
-        unsafe { memory.prepare(&facts, topk, state) };
+    *lock(&state.called) = Some(topk.tokens);
+    refused
+}
+
+/// A rank that updates, on its stream.
+struct Router {
+    handle: HandleSettings,
+    rules: PlacementRules,
+    topk: TopK,
+    counters: Counters,
+}
+
+impl Router {
+    /// # Safety
+    /// The table of ids, the counters and the handle's memory are valid.
+    unsafe fn run(&self, group: &View<'_>, state: &HighThroughput) -> Outcome {
+        let Self { handle, rules, topk, counters } = self;
+        let settings = group.settings;
+        topk.declare()?;
+        // SAFETY: this function's contract.
+        unsafe { topk.check(settings.experts, i64::MIN)? };
+        let learned = &mut *lock(&state.learned);
+        if let Some(memory) = state.memory {
+            memory.declare_written()?;
+            // SAFETY: the caller keeps the handle's memory, and the state is locked.
+            unsafe { memory.forget() };
+        }
+        let Learned { update, routes, placement, .. } = learned;
+        *update = 0;
+        // SAFETY: this function's contract.
+        let ids = unsafe { topk.ids() };
+        routes.build(ids, handle.topk, settings.ranks, settings.local_experts);
+        let descriptor = Update {
+            routes: &raw const *routes,
+            group: group.index,
+            layout: handle.layout,
+            topk: handle.topk,
+            alignment: handle.alignment,
+        };
+        let me = group.member.rank();
+        let number = group.member.collective(SequenceId::COMM, &descriptor, |peers, number| {
+            // SAFETY: every rank keeps its routes unchanged during the operation.
+            let routes: Vec<_> = peers.iter().map(|peer| unsafe { &*peer.routes }).collect();
+            placement.place(me, &routes, rules);
+            number
+        })?;
+        check_overflow(group.member, settings, rules, placement)?;
+        *update = number;
+        if let Some(memory) = state.memory {
+            let facts = ImageFacts::new(settings, handle, me, topk.tokens, topk.data_type());
+            // SAFETY: as above, and this function's contract.
+            unsafe { memory.prepare(&facts, *topk, learned) };
+        }
+        // SAFETY: this function's contract.
+        unsafe { counters.publish(me, rules, &learned.placement) }
     }
-    let placement = &state.placement;
-    // The vendor's library checks the counters when it has communicated already.
-    // SAFETY: this function's contract.
-    unsafe { counters::publish(group.member, settings, &rules, placement, info) }
 }
