@@ -25,7 +25,7 @@ fn eager(
 #[test]
 fn outputs_have_exactly_the_total() {
     check_rows(HIGH_THROUGHPUT_LAYOUTS, |layout| {
-        every_rank(4, |comm| {
+        both_ways(4, |comm| {
             let ht = eager(comm, F4, layout, 0);
             let total = ht.published.total as usize;
             assert_eq!(total, 4);
@@ -47,7 +47,7 @@ fn outputs_have_exactly_the_total() {
 fn alignment_may_exceed_the_bound() {
     // One token, padded to 64 slots.
     let one = Fixture { ids: |_| vec![0], values: |_| vec![5.0], ..F4 };
-    every_rank(1, |comm| {
+    both_ways(1, |comm| {
         let ht = eager(comm, Fixture { ranks: 1, ..one }, EXPERT_MAJOR, 64);
         assert_eq!(ht.published.total, 64);
         let rows = ht.receive(ht.dispatch_into(64)).rows;
@@ -59,7 +59,7 @@ fn alignment_may_exceed_the_bound() {
 /// EP vector O10.
 #[test]
 fn ranks_may_receive_nothing() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = eager(comm, ALL_TO_0, EXPERT_MAJOR, 0);
         let total = ht.published.total as usize;
         assert_eq!(total, [16, 0, 0, 0][comm.rank()]);
@@ -75,7 +75,7 @@ fn ranks_may_receive_nothing() {
 /// EP vector O11.
 #[test]
 fn tokens_and_weights_are_empty_together() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = eager(comm, ALL_TO_0, EXPERT_MAJOR, 0);
         let total = ht.published.total as usize;
         let mut call = ht.dispatch_into(total);
@@ -87,7 +87,7 @@ fn tokens_and_weights_are_empty_together() {
 /// EP vector O12.
 #[test]
 fn an_eager_group_does_not_drop() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let config = ncclEpGroupConfig_t {
             max_recv_tokens_per_rank: 0,
             overflow_policy: ncclEpOverflowPolicy_t::NCCL_EP_OVERFLOW_DROP,

@@ -13,7 +13,7 @@ fn aligned(comm: &Comm, fixture: Fixture, alignment: usize) -> HighThroughputRan
 /// EP vector C1.
 #[test]
 fn a_zone_has_the_tokens_of_one_expert() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = HighThroughputRank::new(comm, F4, EXPERT_MAJOR);
         assert_eq!(ht.published.total, 4);
         let zones = [[1., 9., 2., 10.], [3., 11., 4., 12.], [5., 13., 6., 14.], [7., 15., 8., 16.]];
@@ -24,7 +24,7 @@ fn a_zone_has_the_tokens_of_one_expert() {
 /// EP vector C2.
 #[test]
 fn aligned_zones_end_in_rows_of_zeros() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let rows = aligned(comm, F4, 4).dispatch().rows;
         let r = 2.0 * comm.rank() as f32;
         assert_eq!(rows[..8], [r + 1., r + 9., 0., 0., r + 2., r + 10., 0., 0.]);
@@ -35,7 +35,7 @@ fn aligned_zones_end_in_rows_of_zeros() {
 /// EP vector C3.
 #[test]
 fn counters_and_offsets_are_those_of_aligned_zones() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let published = aligned(comm, F4, 4).published;
         assert_eq!((published.counters, published.offsets), (vec![4, 4], vec![0, 4]));
     });
@@ -44,15 +44,15 @@ fn counters_and_offsets_are_those_of_aligned_zones() {
 /// EP vector C4.
 #[test]
 fn the_total_counts_padding() {
-    let totals = every_rank(4, |comm| aligned(comm, F4, 4).published.total);
-    assert_eq!(totals, [8; 4]);
+    let totals = both_ways(4, |comm| aligned(comm, F4, 4).published.total);
+    assert_eq!(totals, [[8; 4]; 2]);
 }
 
 /// EP vector C5.
 #[test]
 fn combine_gives_the_tokens_back_whatever_the_alignment() {
     check_rows([0, 1, 4, 8].map(|alignment| (alignment, alignment)), |alignment| {
-        every_rank(4, |comm| {
+        both_ways(4, |comm| {
             let sums = aligned(comm, F4, alignment).round_trip();
             assert_eq!(sums, (F4.values)(comm.rank()));
         });
@@ -70,7 +70,7 @@ const F4K2_ZONES: [[[f32; 4]; 2]; 4] = [
 /// EP vector C6.
 #[test]
 fn a_token_for_two_experts_of_a_rank_arrives_twice() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = HighThroughputRank::new(comm, F4K2, EXPERT_MAJOR);
         assert_eq!(ht.published.total, 8);
         let [first, second] = F4K2_ZONES[comm.rank()];
@@ -81,7 +81,7 @@ fn a_token_for_two_experts_of_a_rank_arrives_twice() {
 /// EP vector C7.
 #[test]
 fn zones_of_two_experts_are_aligned_each() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = aligned(comm, F4K2, 8);
         assert_eq!(ht.published.total, 16);
         assert_eq!(ht.published.counters, [8, 8]);
@@ -99,7 +99,7 @@ pub(crate) const G2_ROWS: [[f32; 6]; 2] = [[1., 3., 7., 2., 3., 7.], [1., 5., 8.
 /// EP vector C8.
 #[test]
 fn g2_has_three_rows_in_each_zone() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::new(comm, G2, EXPERT_MAJOR);
         let published = PublishedCounters { counters: vec![3, 3], offsets: vec![0, 3], total: 6 };
         assert_eq!(ht.published, published);
@@ -110,7 +110,7 @@ fn g2_has_three_rows_in_each_zone() {
 /// EP vector C9.
 #[test]
 fn a_row_has_the_weight_of_its_expert() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let received = HighThroughputRank::new(comm, G2, EXPERT_MAJOR).dispatch();
         let weights = [[1., 3.25, 7., 2.25, 3., 7.25], [1.25, 5., 8., 2., 6., 8.25]];
         assert_eq!(received.weights[..6], weights[comm.rank()]);
@@ -122,7 +122,7 @@ fn a_row_has_the_weight_of_its_expert() {
 /// EP vector C10.
 #[test]
 fn padding_has_zeros_for_weights() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = aligned(comm, G2, 4);
         let published = PublishedCounters { counters: vec![4, 4], offsets: vec![0, 4], total: 8 };
         assert_eq!(ht.published, published);
@@ -137,7 +137,7 @@ fn padding_has_zeros_for_weights() {
 #[test]
 fn combine_sums_over_experts() {
     check_rows([0, 4].map(|alignment| (alignment, alignment)), |alignment| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let sums = aligned(comm, G2, alignment).round_trip();
             assert_eq!(sums, [[2., 4., 6., 0.], [5., 6., 14., 16.]][comm.rank()]);
         });
@@ -154,7 +154,7 @@ fn an_empty_expert_reserves_nothing() {
         values: |r| vec![r as f32 + 1.0],
         ..F4
     };
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = aligned(comm, fixture, 4);
         if comm.rank() == 0 {
             let published =
@@ -172,7 +172,7 @@ fn an_empty_expert_reserves_nothing() {
 /// EP vector C13.
 #[test]
 fn an_id_output_is_refused_after_communication() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::new(comm, G2, EXPERT_MAJOR);
         let mut call = ht.dispatch_into(16);
         if comm.rank() == 0 {
@@ -189,7 +189,7 @@ fn an_id_output_is_refused_after_communication() {
 /// EP vector C14.
 #[test]
 fn an_alignment_of_3_is_refused() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let group = TestGroup::new(comm, &G2.config(HIGH_THROUGHPUT, HT_HIDDEN));
         let (code, handle) = group.try_handle(EXPERT_MAJOR, 2, 3);
         assert_refused(code, INVALID_ARGUMENT, FailureClass::Assert);

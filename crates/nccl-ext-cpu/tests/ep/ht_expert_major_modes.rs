@@ -36,7 +36,7 @@ fn of_rank_0(rank: usize, sum: f32) -> Vec<f32> {
 /// EP vector C15.
 #[test]
 fn local_permute_rounds_each_ranks_part() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::new(comm, THREE, EXPERT_MAJOR);
         ht.dispatch();
         let given = three(comm.rank());
@@ -49,7 +49,7 @@ fn local_permute_rounds_each_ranks_part() {
 /// EP 4.8.5.
 #[test]
 fn local_permute_leaves_its_input_alone_even_in_a_window() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::new(comm, THREE, EXPERT_MAJOR);
         let given = [&[5., 7.][..], &[13.]][comm.rank()];
         let expected = (given.to_vec(), of_rank_0(comm.rank(), 25.));
@@ -63,7 +63,7 @@ fn local_permute_leaves_its_input_alone_even_in_a_window() {
 fn the_part_of_a_rank_is_summed_in_fp32() {
     // 256 + 1 + 1 on one rank is 258: only the sum is rounded.
     let fixture = Fixture { experts: 8, ..THREE };
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::new(comm, fixture, EXPERT_MAJOR);
         assert_eq!(ht.combine(&[256., 1., 1.]), of_rank_0(comm.rank(), 258.));
     });
@@ -77,7 +77,7 @@ fn local_dup(config: &mut ncclEpGroupConfig_t) {
 /// EP vector C17.
 #[test]
 fn local_dup_leaves_sums_in_a_window() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::with(comm, THREE, EXPERT_MAJOR, 0, local_dup);
         let received = ht.receive(ht.dispatch_into(16).with_output_window(comm));
         assert_eq!(received.rows[..2], [[1., 1.], [1., CANARY]][comm.rank()]);
@@ -91,7 +91,7 @@ fn local_dup_leaves_sums_in_a_window() {
 /// EP 4.8.5.
 #[test]
 fn only_the_first_of_several_local_rows_changes() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::with(comm, THREE, EXPERT_MAJOR, 0, local_dup);
         let given = [&[5., 7., 11.][..], &[13., 17.]][comm.rank()];
         let left = [&[12., 7., 11.][..], given][comm.rank()];
@@ -134,7 +134,7 @@ fn expert_major_combine_has_at_most_32_experts_a_token() {
         ("40, FLAT", (many(40, |r| first_experts(r, 40)), FLAT, Some(2.))),
     ];
     check_rows(rows, |(fixture, layout, sum)| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let ht = HighThroughputRank::new(comm, fixture, layout);
             let mut call = ht.combine_of(&[1.0; 64]);
             let code = call.call(&ht.handle);
@@ -161,7 +161,7 @@ fn first_experts(rank: usize, experts: i64) -> Vec<i64> {
 #[test]
 fn dup_modes_need_a_power_of_two_of_local_experts() {
     let fixture = Fixture { experts: 12, ..G2 };
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let mut ht = HighThroughputRank::fresh(comm, fixture, EXPERT_MAJOR, 0, local_dup);
         let code = ht.update(&mut fixture.ids(comm.rank()));
         assert_refused(code, INVALID_ARGUMENT, FailureClass::Assert);

@@ -12,14 +12,14 @@ fn f4_rows(rank: usize) -> [f32; 4] {
 /// EP vector B1.
 #[test]
 fn every_rank_receives_four_rows_of_f4() {
-    let totals = every_rank(4, |comm| HighThroughputRank::new(comm, F4, FLAT).published.total);
-    assert_eq!(totals, [4; 4]);
+    let totals = both_ways(4, |comm| HighThroughputRank::new(comm, F4, FLAT).published.total);
+    assert_eq!(totals, [[4; 4]; 2]);
 }
 
 /// EP vector B2.
 #[test]
 fn rows_arrive_in_order_of_source_and_token() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let rows = HighThroughputRank::new(comm, F4, FLAT).dispatch().rows;
         assert_eq!(rows[..4], f4_rows(comm.rank()));
     });
@@ -28,7 +28,7 @@ fn rows_arrive_in_order_of_source_and_token() {
 /// EP vector B3.
 #[test]
 fn ids_are_local_or_global_as_asked() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = HighThroughputRank::new(comm, F4, FLAT);
         assert_eq!(ht.dispatch().ids[..4], [0, 1, 0, 1]);
         let global = ht.receive(ht.dispatch_into(32).with_global_ids());
@@ -40,14 +40,14 @@ fn ids_are_local_or_global_as_asked() {
 /// EP vector B4.
 #[test]
 fn expert_counters_count_the_tokens_of_each_expert() {
-    let counters = every_rank(4, |comm| HighThroughputRank::new(comm, F4, FLAT).published.counters);
-    assert_eq!(counters, [[2, 2]; 4]);
+    let counters = both_ways(4, |comm| HighThroughputRank::new(comm, F4, FLAT).published.counters);
+    assert_eq!(counters, [[[2, 2]; 4]; 2]);
 }
 
 /// EP vector B5.
 #[test]
 fn combine_gives_the_tokens_back() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = HighThroughputRank::new(comm, F4, FLAT);
         let received = ht.dispatch();
         assert_eq!(ht.combine(&received.rows), (F4.values)(comm.rank()));
@@ -57,7 +57,7 @@ fn combine_gives_the_tokens_back() {
 /// EP vector B6.
 #[test]
 fn a_token_for_two_experts_of_a_rank_arrives_once() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = HighThroughputRank::new(comm, F4K2, FLAT);
         let pairs = [3., 4., 7., 8., 11., 12., 15., 16.];
         let expected: [&[f32]; 4] = [&[1., 5., 9., 13.], &[2., 6., 10., 14.], &pairs, &pairs];
@@ -70,8 +70,8 @@ fn a_token_for_two_experts_of_a_rank_arrives_once() {
 /// EP vector B7.
 #[test]
 fn totals_count_tokens_and_not_entries() {
-    let totals = every_rank(2, |comm| HighThroughputRank::new(comm, G2, FLAT).published.total);
-    assert_eq!(totals, [4, 5]);
+    let totals = both_ways(2, |comm| HighThroughputRank::new(comm, G2, FLAT).published.total);
+    assert_eq!(totals, [[4, 5]; 2]);
 }
 
 /// Rows that a rank receives in G2.
@@ -82,7 +82,7 @@ fn g2_received(rank: usize) -> usize {
 /// EP vector B8.
 #[test]
 fn rows_are_the_tokens_that_name_a_local_expert() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let rows = HighThroughputRank::new(comm, G2, FLAT).dispatch().rows;
         let expected: [&[f32]; 2] = [&[1., 2., 3., 7.], &[1., 2., 5., 6., 8.]];
         assert_eq!(rows[..g2_received(comm.rank())], *expected[comm.rank()]);
@@ -95,7 +95,7 @@ const G2_LOCAL: [&[i64]; 2] = [&[0, -1, 1, -1, 0, 1, 0, 1], &[0, -1, 1, -1, 0, -
 /// EP vector B9.
 #[test]
 fn ids_of_a_row_ascend_and_end_in_minus_1() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ids = HighThroughputRank::new(comm, G2, FLAT).dispatch().ids;
         assert_eq!(ids[..2 * g2_received(comm.rank())], *G2_LOCAL[comm.rank()]);
     });
@@ -104,7 +104,7 @@ fn ids_of_a_row_ascend_and_end_in_minus_1() {
 /// EP vector B10.
 #[test]
 fn global_ids_ascend_too() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::new(comm, G2, FLAT);
         let ids = ht.receive(ht.dispatch_into(16).with_global_ids()).ids;
         // Rank 0 has experts 0 and 1, so that its local ids are the global ones.
@@ -116,7 +116,7 @@ fn global_ids_ascend_too() {
 /// EP vector B11.
 #[test]
 fn weights_follow_their_ids() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let weights = HighThroughputRank::new(comm, G2, FLAT).dispatch().weights;
         let expected: [&[f32]; 2] = [
             &[1., 0., 2.25, 0., 3.25, 3., 7., 7.25],
@@ -129,14 +129,14 @@ fn weights_follow_their_ids() {
 /// EP vector B12.
 #[test]
 fn expert_counters_count_a_duplicate_once() {
-    let counters = every_rank(2, |comm| HighThroughputRank::new(comm, G2, FLAT).published.counters);
-    assert_eq!(counters, [[3, 3]; 2]);
+    let counters = both_ways(2, |comm| HighThroughputRank::new(comm, G2, FLAT).published.counters);
+    assert_eq!(counters, [[[3, 3]; 2]; 2]);
 }
 
 /// EP vector B13.
 #[test]
 fn combine_sums_over_the_ranks_that_received_a_token() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let sums = HighThroughputRank::new(comm, G2, FLAT).round_trip();
         assert_eq!(sums, [[2., 4., 3., 0.], [5., 6., 7., 8.]][comm.rank()]);
     });
@@ -145,7 +145,7 @@ fn combine_sums_over_the_ranks_that_received_a_token() {
 /// EP vector B14.
 #[test]
 fn rows_beyond_the_total_are_untouched() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let received = HighThroughputRank::new(comm, G2, FLAT).dispatch();
         let count = g2_received(comm.rank());
         assert!(received.rows[count..].iter().all(|&x| x == CANARY));
@@ -158,7 +158,7 @@ fn rows_beyond_the_total_are_untouched() {
 /// EP vector B15.
 #[test]
 fn int32_ids_give_the_same() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let mut ht = HighThroughputRank::new(comm, G2, FLAT);
         let (wide, published) = (ht.dispatch(), ht.published.clone());
         let narrow: Vec<_> = (G2.ids)(comm.rank()).iter().map(|&id| id as i32).collect();
@@ -171,7 +171,7 @@ fn int32_ids_give_the_same() {
 /// EP vector B16.
 #[test]
 fn an_int32_id_output_is_refused_after_communication() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::new(comm, G2, FLAT);
         let mut dispatch = ht.dispatch_into(16);
         dispatch.out_ids32 = Some(TestTensor::filled(&[16, 2], 0_i32));
@@ -187,7 +187,7 @@ fn an_int32_id_output_is_refused_after_communication() {
 /// EP vector B21.
 #[test]
 fn a_smaller_update_leaves_nothing_of_the_larger_one() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let mut ht = HighThroughputRank::new(comm, F4, FLAT);
         ht.dispatch();
         ht.fixture = Fixture { values: |r| vec![r as f32 + 50.0], ..F4 };
@@ -202,7 +202,7 @@ fn a_smaller_update_leaves_nothing_of_the_larger_one() {
 /// EP vector B22.
 #[test]
 fn four_rounds_on_one_handle() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let mut ht = HighThroughputRank::new(comm, F4, FLAT);
         for _ in 0..4 {
             assert_ok(ht.update(&mut F4.ids(comm.rank())));
@@ -216,7 +216,7 @@ fn four_rounds_on_one_handle() {
 /// EP vector B24.
 #[test]
 fn fewer_rows_than_the_budget_are_refused() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let fixture = Fixture { max_recv: 8, ..F4 };
         let ht = HighThroughputRank::new(comm, fixture, FLAT);
         let code = ht.dispatch_into(7).call(&ht.handle);

@@ -8,7 +8,7 @@ use nccl_ext_test::cpu::*;
 /// EP vector B23.
 #[test]
 fn a_handle_works_in_memory_of_the_callers() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let group = TestGroup::new(comm, &F4.config(HIGH_THROUGHPUT, HT_HIDDEN));
         let HandleInMemory { handle, mut memory, .. } = HandleInMemory::init(&group, FLAT, 1, 0);
         assert!(!memory.data.is_empty());
@@ -27,7 +27,7 @@ fn a_handle_works_in_memory_of_the_callers() {
 
 #[test]
 fn memory_that_is_one_byte_short_is_refused() {
-    every_rank(1, |comm| {
+    both_ways(1, |comm| {
         let fixture = Fixture { ranks: 1, ..F4 };
         let group = TestGroup::new(comm, &fixture.config(HIGH_THROUGHPUT, HT_HIDDEN));
         let short = filled_memory(handle_memory_size(&group, FLAT, 1) - 1, 0);

@@ -9,7 +9,7 @@ use super::ht_expert_major::G2_ROWS;
 
 #[test]
 fn flat_windows_have_their_tables_initialised_up_to_the_budget() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::new(comm, G2, FLAT);
         let received = ht.receive(ht.dispatch_into(18).with_output_window(comm));
         let total = [4, 5][comm.rank()];
@@ -23,7 +23,7 @@ fn flat_windows_have_their_tables_initialised_up_to_the_budget() {
 
 #[test]
 fn dup_windows_have_their_weights_initialised_up_to_the_budget() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht =
             HighThroughputRank::with(comm, G2, EXPERT_MAJOR, 4, |c| c.zero_copy = ZERO_COPY_ON);
         let received = ht.receive(ht.dispatch_into(18).with_output_window(comm));
@@ -37,7 +37,7 @@ fn dup_windows_have_their_weights_initialised_up_to_the_budget() {
 
 #[test]
 fn permute_windows_have_nothing_beyond_the_total_written() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::with(comm, G2, EXPERT_MAJOR, 4, |_| ());
         let received = ht.receive(ht.dispatch_into(18).with_output_window(comm));
         let [a, b, c, d, e, f] = G2_ROWS[comm.rank()];
@@ -49,7 +49,7 @@ fn permute_windows_have_nothing_beyond_the_total_written() {
 
 #[test]
 fn windows_without_a_pointer_are_resolved_with_their_offset() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::new(comm, G2, FLAT);
         let canaries = TestTensor::filled(&[20, HT_HIDDEN], bf16::from_f32(CANARY));
         let mut memory = register_window(comm, canaries);

@@ -24,7 +24,7 @@ pub(crate) const ALL_TO_0: Fixture = Fixture { ids: |_| vec![0; 4], max_recv: 8,
 /// EP vector O1.
 #[test]
 fn flat_drop_counts_what_came_and_combines_what_stayed() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = dropping(comm, ALL_TO_0, FLAT, 0);
         assert_eq!(ht.published.total, [16, 0, 0, 0][comm.rank()]);
         let rows = ht.dispatch().rows;
@@ -37,7 +37,7 @@ fn flat_drop_counts_what_came_and_combines_what_stayed() {
 /// EP vector O2.
 #[test]
 fn flat_drop_keeps_the_first_ranks() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = dropping(comm, ALL_TO_0, FLAT, 0);
         let rows = ht.receive(ht.dispatch_into(9)).rows;
         if comm.rank() == 0 {
@@ -52,7 +52,7 @@ fn flat_drop_keeps_the_first_ranks() {
 /// EP vector O3.
 #[test]
 fn flat_drop_leaves_the_dropped_out_of_the_counters() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let counters = dropping(comm, ALL_TO_0, FLAT, 0).published.counters;
         assert_eq!(counters, if comm.rank() == 0 { [8, 0] } else { [0, 0] });
     });
@@ -62,7 +62,7 @@ fn flat_drop_leaves_the_dropped_out_of_the_counters() {
 #[test]
 fn permute_drop_with_a_zone_as_large_as_the_budget() {
     let fixture = Fixture { ids: |_| vec![0, 1, 0, 1], max_recv: 16, ..F4 };
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = dropping(comm, fixture, EXPERT_MAJOR, 16);
         let received = ht.receive(ht.dispatch_into(18));
         if comm.rank() == 0 {
@@ -84,7 +84,7 @@ fn permute_drop_with_a_zone_as_large_as_the_budget() {
 #[test]
 fn permute_drop_with_phantom_rows() {
     let fixture = Fixture { ids: |_| vec![0, 0, 1, 1], max_recv: 8, ..F4 };
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = dropping(comm, fixture, EXPERT_MAJOR, 4);
         let rows = ht.dispatch().rows;
         if comm.rank() == 0 {
@@ -110,7 +110,7 @@ fn permute_drop_cuts_the_second_zone() {
         ids: |r| [vec![0, 0, 0, 1], vec![0, 0, 1, 1]][r].clone(),
         ..G2
     };
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = dropping(comm, fixture, EXPERT_MAJOR, 2);
         let rows = ht.dispatch().rows;
         if comm.rank() == 0 {
@@ -130,7 +130,7 @@ const PAIR_TO_0: Fixture = Fixture { topk: 1, ids: |_| vec![0; 4], max_recv: 4, 
 /// EP vector O7.
 #[test]
 fn flat_drop_of_a_whole_rank() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = dropping(comm, PAIR_TO_0, FLAT, 0);
         assert_eq!(ht.published.total, [8, 0][comm.rank()]);
         let rows = ht.dispatch().rows;
@@ -144,7 +144,7 @@ fn flat_drop_of_a_whole_rank() {
 
 #[test]
 fn permute_drop_clamps_offsets_to_the_budget() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = dropping(comm, PAIR_TO_0, EXPERT_MAJOR, 0);
         let published = match comm.rank() {
             0 => PublishedCounters { counters: vec![4, 0], offsets: vec![0, 4], total: 8 },
@@ -195,7 +195,7 @@ fn dropping_dup(comm: &Comm, fixture: Fixture, alignment: usize) -> HighThroughp
 /// EP vector O13.
 #[test]
 fn dup_modes_drop_only_with_an_aligned_budget() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let mut config = Fixture { max_recv: 6, ..F4 }.config(HIGH_THROUGHPUT, HT_HIDDEN);
         config.overflow_policy = DROP;
         config.zero_copy = ZERO_COPY_ON;
@@ -211,7 +211,7 @@ fn dup_modes_drop_only_with_an_aligned_budget() {
 fn dup_modes_drop_copies_and_not_tokens() {
     // Rank 0's experts 0 and 1 get all eight tokens of both ranks; there are twelve rows.
     let fixture = Fixture { ids: |_| [0, 1].repeat(4), max_recv: 12, ..G2 };
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = dropping_dup(comm, fixture, 4);
         if comm.rank() == 0 {
             let published =
@@ -230,7 +230,7 @@ fn dup_modes_drop_copies_and_not_tokens() {
 #[test]
 fn rows_beyond_the_budget_are_never_touched() {
     // The permute path zeroes the budget, and nothing beyond it.
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = dropping(comm, ALL_TO_0, EXPERT_MAJOR, 0);
         let received = ht.receive(ht.dispatch_into(10));
         let expected = if comm.rank() == 0 { [1., 2., 3., 4., 5., 6., 7., 8.] } else { [0.0; 8] };

@@ -32,7 +32,7 @@ fn import(group: &TestGroup, layout: ncclEpLayout_t, data: Vec<u8>) -> ncclResul
 #[test]
 fn a_change_of_any_byte_is_refused() {
     check_rows(HIGH_THROUGHPUT_LAYOUTS, |layout| {
-        every_rank(1, |comm| {
+        both_ways(1, |comm| {
             let group = TestGroup::new(comm, &G2.config(HIGH_THROUGHPUT, HT_HIDDEN));
             let (good, len) = image(&group, layout);
             assert_ok(import(&group, layout, good.data.clone()));
@@ -54,7 +54,7 @@ fn a_change_of_any_byte_is_refused() {
 
 #[test]
 fn a_truncated_image_is_refused() {
-    every_rank(1, |comm| {
+    both_ways(1, |comm| {
         let group = TestGroup::new(comm, &G2.config(HIGH_THROUGHPUT, HT_HIDDEN));
         let (good, len) = image(&group, EXPERT_MAJOR);
         for end in 0..len {
@@ -77,7 +77,7 @@ proptest! {
 
     #[test]
     fn any_damage_is_refused(damage in damage()) {
-        every_rank(1, |comm| {
+        both_ways(1, |comm| {
             let group = TestGroup::new(comm, &G2.config(HIGH_THROUGHPUT, HT_HIDDEN));
             let (good, len) = image(&group, EXPERT_MAJOR);
             let mut bad = good.data.clone();

@@ -12,17 +12,17 @@ use super::DROP;
 
 #[test]
 fn flat_goes_on_as_the_original() {
-    every_rank(2, |comm| assert_imported_does_as_original(comm, G2, FLAT, 0, |_| ()));
-    every_rank(4, |comm| assert_imported_does_as_original(comm, F4K2, FLAT, 0, |_| ()));
+    both_ways(2, |comm| assert_imported_does_as_original(comm, G2, FLAT, 0, |_| ()));
+    both_ways(4, |comm| assert_imported_does_as_original(comm, F4K2, FLAT, 0, |_| ()));
 }
 
 #[test]
 fn expert_major_permute_goes_on_as_the_original() {
     check_rows([0, 1, 4].map(|alignment| (alignment, alignment)), |alignment| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             assert_imported_does_as_original(comm, G2, EXPERT_MAJOR, alignment, |_| ());
         });
-        every_rank(4, |comm| {
+        both_ways(4, |comm| {
             assert_imported_does_as_original(comm, F4K2, EXPERT_MAJOR, alignment, |_| ());
         });
     });
@@ -32,7 +32,7 @@ fn expert_major_permute_goes_on_as_the_original() {
 fn expert_major_local_dup_goes_on_as_the_original() {
     let local_dup = |config: &mut ncclEpGroupConfig_t| config.zero_copy = ZERO_COPY_ON;
     check_rows([0, 4].map(|alignment| (alignment, alignment)), |alignment| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             assert_imported_does_as_original(comm, G2, EXPERT_MAJOR, alignment, local_dup);
         });
     });
@@ -50,7 +50,7 @@ fn eager_and_dropping_groups_go_on_as_the_original() {
         ("expert-major, dropping", (EXPERT_MAJOR, dropping)),
     ];
     check_rows(rows, |(layout, change)| {
-        every_rank(2, |comm| assert_imported_does_as_original(comm, G2, layout, 2, change));
+        both_ways(2, |comm| assert_imported_does_as_original(comm, G2, layout, 2, change));
     });
 }
 
@@ -62,13 +62,13 @@ fn ranks_without_tokens_are_imported_too() {
         ..G2
     };
     check_rows(HIGH_THROUGHPUT_LAYOUTS, |layout| {
-        every_rank(2, |comm| assert_imported_does_as_original(comm, lone, layout, 0, |_| ()));
+        both_ways(2, |comm| assert_imported_does_as_original(comm, lone, layout, 0, |_| ()));
     });
 }
 
 #[test]
 fn copies_of_several_updates_live_at_once() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::fresh(comm, G2, FLAT, 0, |_| ());
         let original = HandleInMemory::init(&ht.group, FLAT, 2, 0);
         original.update(&mut G2.ids(comm.rank()));
@@ -93,7 +93,7 @@ fn copies_of_several_updates_live_at_once() {
 
 #[test]
 fn an_imported_handle_can_be_updated_and_imported_again() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::fresh(comm, G2, EXPERT_MAJOR, 4, |_| ());
         let original = HandleInMemory::init(&ht.group, EXPERT_MAJOR, 2, 4);
         original.update(&mut int64_ids(2, &[0, -1]));
@@ -110,7 +110,7 @@ fn an_imported_handle_can_be_updated_and_imported_again() {
 
 #[test]
 fn a_group_of_the_same_shape_takes_it_without_communication() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::fresh(comm, G2, FLAT, 0, |_| ());
         let original = HandleInMemory::init(&ht.group, FLAT, 2, 0);
         original.update(&mut G2.ids(comm.rank()));

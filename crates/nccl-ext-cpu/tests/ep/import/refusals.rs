@@ -24,7 +24,7 @@ fn assert_import_refused(
     state: ImportState,
     word: &str,
 ) {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let config = G2.config(HIGH_THROUGHPUT, HT_HIDDEN);
         let group = TestGroup::new(comm, &config);
         let original = HandleInMemory::init(&group, EXPERT_MAJOR, 2, 4);
@@ -78,7 +78,7 @@ fn memory_of_another_handle_names_the_difference() {
 #[test]
 fn memory_of_another_rank_is_refused() {
     let memories = Mutex::new(vec![Vec::new(); 2]);
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::fresh(comm, G2, FLAT, 0, |_| ());
         let original = HandleInMemory::init(&ht.group, FLAT, 2, 0);
         original.update(&mut G2.ids(comm.rank()));
@@ -105,7 +105,7 @@ fn assert_refused_saying(code: ncclResult_t, word: &str) {
 
 #[test]
 fn memory_that_no_update_prepared_is_refused() {
-    every_rank(1, |comm| {
+    both_ways(1, |comm| {
         let group = TestGroup::new(
             comm,
             &ncclEpGroupConfig_t { num_experts: 4, ..G2.config(HIGH_THROUGHPUT, HT_HIDDEN) },
@@ -140,7 +140,7 @@ fn an_update_that_overruns_leaves_nothing_to_import() {
 
 #[test]
 fn low_latency_handles_are_not_imported() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let group = TestGroup::new(comm, &G2.config(LOW_LATENCY, LL_HIDDEN));
         let (code, _) = HandleInMemory::try_import(
             filled_memory(handle_memory_size(&group, EXPERT_MAJOR, 2), 0),
@@ -155,7 +155,7 @@ fn low_latency_handles_are_not_imported() {
 
 #[test]
 fn the_descriptor_has_the_rules_of_init_handle() {
-    every_rank(1, |comm| {
+    both_ways(1, |comm| {
         let group = TestGroup::new(comm, &G2.config(HIGH_THROUGHPUT, HT_HIDDEN));
         let bytes = handle_memory_size(&group, FLAT, 2);
         let (code, _) =

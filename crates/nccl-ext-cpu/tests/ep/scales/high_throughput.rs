@@ -25,7 +25,7 @@ fn packed(ht: &HighThroughputRank, rows: usize) -> ScaledDispatch {
 /// EP vector C18.
 #[test]
 fn packed_fp4_zones_end_in_zero_rows_and_scales() {
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let ht = HighThroughputRank::with(comm, ALL, EXPERT_MAJOR, 32, wide);
         // A repeated dispatch does the same.
         for _ in 0..3 {
@@ -46,7 +46,7 @@ fn flat_rows_of_every_type() {
     let scales = [Float32, Float16, Bfloat16, Float8E4m3, Float8E5m2, Uint8];
     let pairs = tokens.map(|token| scales.map(|scale| [token, scale])).concat();
     // On one handle, whose calls may each have other types.
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::with(comm, G2, FLAT, 0, wide);
         check_rows(pairs.iter().map(|types| (format!("{types:?}"), *types)), |types| {
             let row_bytes = RowBytes { tokens: 48, scales: 16 };
@@ -73,7 +73,7 @@ fn expert_major_zones_in_both_modes() {
         ("local dup, aligned", (true, 4)),
     ];
     check_rows(rows, |(local_dup, alignment)| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let ht = HighThroughputRank::with(comm, G2, EXPERT_MAJOR, alignment, |c| {
                 wide(c);
                 if local_dup {
@@ -100,7 +100,7 @@ fn expert_major_zones_in_both_modes() {
 
 #[test]
 fn dropping_clears_scales_up_to_the_budget() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let fixture = Fixture { topk: 1, ids: |_| vec![0, 0, 0, 1], max_recv: 8, ..G2 };
         let ht = HighThroughputRank::with(comm, fixture, EXPERT_MAJOR, 2, |c| {
             wide(c);
@@ -125,7 +125,7 @@ fn dropping_clears_scales_up_to_the_budget() {
 
 #[test]
 fn eager_groups_forward_scales() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::with(comm, G2, FLAT, 0, |c| {
             wide(c);
             c.max_recv_tokens_per_rank = 0;
@@ -137,7 +137,7 @@ fn eager_groups_forward_scales() {
 
 #[test]
 fn a_combine_of_another_type_follows() {
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let ht = HighThroughputRank::with(comm, G2, FLAT, 0, wide);
         let types = [Float8E4m3, Float32];
         let call = ScaledDispatch::high_throughput(&ht, 16, PACKED_FP4, types);
@@ -153,7 +153,7 @@ fn a_combine_of_another_type_follows() {
 #[test]
 fn half_precision_scales_keep_their_bits() {
     // NaNs and subnormals are bytes like all others.
-    every_rank(1, |comm| {
+    both_ways(1, |comm| {
         let ht = HighThroughputRank::with(comm, ONE_RANK, FLAT, 0, wide);
         let types = [Bfloat16, Bfloat16];
         let mut scaled = ScaledDispatch::high_throughput(&ht, 16, PACKED_FP4, types);
@@ -168,7 +168,7 @@ fn half_precision_scales_keep_their_bits() {
 #[test]
 fn both_outputs_are_windows_or_neither() {
     check_rows(ZERO_COPY_MODES, |zero_copy| {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let ht = HighThroughputRank::with(comm, G2, FLAT, 0, |c| {
                 wide(c);
                 c.zero_copy = zero_copy;
