@@ -47,6 +47,22 @@ pub(crate) fn free(address: usize) -> Outcome {
     host::act("ncclMemFree", |actor, time, before| memory::free(address, actor, time, before))
 }
 
+/// The calling thread itself is about to read these bytes, in `call`.
+pub(crate) fn read_on_host(
+    deferral: Deferral,
+    call: &'static str,
+    from: *const u8,
+    bytes: usize,
+) -> Outcome {
+    let Deferral::Of(rank) = deferral else { return Ok(()) };
+    if let Some(rank) = Rank::find(rank) {
+        belong_to(&rank);
+    }
+    host::act(call, |actor, time, before| {
+        memory::note(from.addr(), bytes, false, actor, time, before)
+    })
+}
+
 /// The stream behind a handle that a driver's function got.
 pub(crate) fn stream(handle: nccl_ext_core::raw::cudaStream_t, device: i32) -> Option<Arc<Stream>> {
     stream::find(handle, None, device)

@@ -11,6 +11,7 @@ mod ht_expert_major_modes;
 mod ht_flat;
 mod ht_flat_sums;
 mod ht_handle_memory;
+mod ht_streams;
 mod ht_windows;
 mod import;
 mod low_latency;

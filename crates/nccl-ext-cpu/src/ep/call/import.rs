@@ -41,7 +41,7 @@ pub(crate) unsafe fn import(
     let (settings, rank) = (view.settings, view.member.rank());
     let facts = ImageFacts::new(settings, &ready.settings, rank, update.tokens, update.id_type);
     // SAFETY: this function's contract; `prepare` found the memory as large as the largest image.
-    unsafe { ready.high.import(&facts, update.tokens, settings, &ready.settings)? };
+    unsafe { ready.high.import(&view, &facts, update.tokens, &ready.settings)? };
     // The out pointer is set only now: of a refused import nothing is left to destroy.
     // SAFETY: this function's contract: writable.
     unsafe { out.write(handle::hand_out(&checked.group, Some(ready))) };

@@ -3,10 +3,14 @@
 use super::image::{self, HEADER, ImageFacts};
 use super::learned::Learned;
 use super::placement::PlacementRules;
-use crate::ep::settings::{HandleSettings, Settings};
+use crate::ep::group::View;
+use crate::ep::settings::HandleSettings;
 use crate::ep::tensor::TopK;
 use crate::queue;
 use crate::refusal::Outcome;
+
+/// The only call that reads handle memory itself.
+const IMPORT: &str = "ncclExtImportHandle";
 
 /// Handle memory of the caller's, who keeps it as long as the handle (EP 1.7).
 #[derive(Debug, Clone, Copy)]
@@ -85,11 +89,12 @@ impl HandleMemory {
     /// image.
     pub(super) unsafe fn import(
         self,
+        group: &View<'_>,
         facts: &ImageFacts,
-        settings: &Settings,
         handle: &HandleSettings,
     ) -> Outcome<Learned> {
-        self.declare_read()?;
+        let settings = group.settings;
+        queue::read_on_host(group.member.deferral(), IMPORT, self.data, self.bytes)?;
         let mut header = [0; HEADER];
         // SAFETY: this function's contract.
         unsafe { self.read(&mut header) };

@@ -8,7 +8,7 @@ use super::image::ImageFacts;
 use super::learned::{Known, Learned, never_updated};
 use super::memory::HandleMemory;
 use crate::ep::group::{Uses, View};
-use crate::ep::settings::{HandleSettings, Settings};
+use crate::ep::settings::HandleSettings;
 use crate::lock::lock;
 use crate::queue::Deferral;
 use crate::refusal::{FailureClass, Outcome, Refusal};
@@ -38,15 +38,15 @@ impl HighThroughput {
     /// image.
     pub(crate) unsafe fn import(
         &self,
+        group: &View<'_>,
         facts: &ImageFacts,
         tokens: usize,
-        settings: &Settings,
         handle: &HandleSettings,
     ) -> Outcome {
         let memory =
             self.memory.ok_or_else(|| Refusal::null(FailureClass::Return, "handle_mem"))?;
         // SAFETY: this function's contract.
-        *lock(&self.learned) = unsafe { memory.import(facts, settings, handle)? };
+        *lock(&self.learned) = unsafe { memory.import(group, facts, handle)? };
         *lock(&self.called) = Some(tokens);
         Ok(())
     }

@@ -7,6 +7,7 @@
 //! - [`masks`], [`scales`], [`import`]: what the tests of these add.
 
 mod combine_call;
+mod device;
 mod dispatch_call;
 mod fixture;
 mod group;
@@ -18,6 +19,7 @@ pub mod scales;
 mod tensor;
 
 pub use combine_call::CombineCall;
+pub use device::{DeviceRank, DeviceTensor};
 pub use dispatch_call::DispatchCall;
 pub use fixture::{F4, F4K2, Fixture, G2};
 pub use group::{TestGroup, TestHandle, complete, group_config, update_handle};
