@@ -4,7 +4,7 @@ use nccl_ext_core::{DeviceBufferMut, Result, Stream, Use};
 
 #[cfg(doc)]
 use crate::Error;
-use crate::group::{Group, SharedGroup};
+use crate::group::Group;
 use crate::rules;
 use crate::rules::mask::{MaskBufferFacts, MaskFacts, QUERY, RULES};
 use crate::rules::stream::{MASK_UPDATE, StreamFacts};
@@ -94,7 +94,7 @@ impl Group {
         shared.in_step()?;
         self.check_mask(shared.comm.size(), false)?;
         shared.comm.check_stream(stream)?;
-        let _round = shared.open_round(SharedGroup::CLEAN)?;
+        let _round = shared.keep_rounds_out()?;
         let _device = shared.comm.activate()?;
         let _calls = shared.comm.lock();
         // SAFETY: the group lives.

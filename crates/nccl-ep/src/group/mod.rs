@@ -128,6 +128,12 @@ impl SharedGroup {
         self.geometry.algorithm == Algorithm::LowLatency && self.geometry.rdma_buffer == 0
     }
 
+    /// Keeps rounds out while a handle is made that may grow low latency's buffer: growth frees what
+    /// a round or a staged call uses (EP 3.4).
+    pub(crate) fn round_of_creation(self: &Arc<Self>) -> Result<Option<Round>> {
+        if self.grows_with_handles() { self.keep_rounds_out().map(Some) } else { Ok(None) }
+    }
+
     /// Whether a handle was ever made.
     pub(crate) fn had_handle(&self) -> bool {
         self.had_handle.load(Ordering::Acquire)

@@ -24,7 +24,8 @@ impl Group {
     ///
     /// # Errors
     /// [`Error::Invalid`] when a rule of handles is broken, such as too little
-    /// memory; and the errors of [every call](crate#errors).
+    /// memory; [`Error::Busy`] while a round is open in a low-latency group with an automatic buffer
+    /// size, which may grow; and the errors of [every call](crate#errors).
     #[doc(alias = "ncclEpInitHandle")]
     pub fn init_handle(
         &self,
@@ -35,6 +36,7 @@ impl Group {
     ) -> Result<Handle> {
         let shared = &self.shared;
         shared.in_step()?;
+        let _round = shared.round_of_creation()?;
         let made = self.init(layout, config, topk, memory);
         if shared.grows_with_handles() { shared.collective(made) } else { made }
     }

@@ -86,6 +86,8 @@ impl Handle {
     }
 
     fn free(&mut self) -> Result<()> {
+        // Also the round of a step that was leaked.
+        self.group.close_round(self.id);
         let raw = std::mem::replace(&mut self.raw, core::ptr::null_mut());
         if raw.is_null() {
             return Ok(());

@@ -34,6 +34,7 @@ impl Group {
     ) -> Result<Step<'a, Handle>> {
         let shared = &self.shared;
         shared.in_step()?;
+        let _round = shared.round_of_creation()?;
         let made = self.first_step(layout, config, topk_idx, layout_info, stream);
         let high = shared.geometry.algorithm == Algorithm::HighThroughput;
         if high || shared.grows_with_handles() { shared.collective(made) } else { made }

@@ -4,7 +4,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use nccl_ep::{
     CombineConfig, CombineInputs, CombineOutputs, DispatchConfig, DispatchInputs, DispatchOutputs,
-    Error, Group, Handle, Layout, LayoutInfo, Result, Step, Tensor, TensorMut, bf16,
+    Error, Group, Handle, HandleConfig, Layout, LayoutInfo, Result, Step, Tensor, TensorMut, TopK,
+    bf16,
 };
 
 use crate::support::*;
@@ -121,8 +122,8 @@ fn a_panic_between_the_halves_passes_through_after_the_second() {
     });
 }
 
-/// A step that is leaked leaves its round open, and counts as live; the handle's next update ends
-/// the round.
+/// A step that is leaked leaves its round open; the handle's next update ends it, and nothing keeps
+/// the group from being destroyed.
 #[test]
 fn a_leaked_step_does_not_lock_its_group() {
     on_ranks(2, |comm| {
@@ -137,7 +138,24 @@ fn a_leaked_step_does_not_lock_its_group() {
         assert_eq!(received.round_of_g2(&mut step, rank)?, G2::WEIGHTED[rank]);
         drop(step);
         handle.destroy()?;
-        is_busy(group.destroy().map_err(Error::from));
+        group.destroy()?;
+        Ok(())
+    });
+}
+
+/// Case A3: between the halves the library does nothing else, and the buffer must not grow.
+#[test]
+fn no_handle_is_made_between_the_halves() {
+    on_g2(|group, handle, rank, ids| {
+        let mut step = handle.update(ids, None, STREAM)?;
+        let mut received = ExpertMajor::new(group, 4, 512);
+        let options = HandleConfig::new();
+        let made = dispatch(&mut received, &mut step, rank, || {
+            group.init_handle(Layout::ExpertMajor, &options, TopK::N(4), None).map(drop)
+        })?;
+        is_busy(made);
+        let (combined, ()) = combine(&received, &mut step, rank, || ())?;
+        assert_eq!(combined, G2::WEIGHTED[rank].to_vec());
         Ok(())
     });
 }
