@@ -72,26 +72,23 @@ fn main() {
     let stream = stream.stream();
     let objects: [LastUse; 7] = std::array::from_fn(|_| LastUse::new(comm.device()));
 
-    let object: &dyn Usage = &objects[0];
-    for (name, used) in [("read", Use::read(Some(object))), ("write", Use::write(Some(object)))] {
-        let one = best(rounds, || {
-            Use::around(black_box(stream), &[black_box(used)], || Ok(())).unwrap();
-        });
-        println!("one object, {name}: {one:.2} ns");
-    }
-    let uses = objects.each_ref().map(|object| object as &dyn Usage);
+    let [a, b, c, d, e, f, g] = objects.each_ref().map(|object| Some(object as &dyn Usage));
+    // As the tensors of a call have them.
+    let tensors = [
+        Use::write(a),
+        Use::read(b),
+        Use::read(c),
+        Use::read(d),
+        Use::write(e),
+        Use::write(f),
+        Use::write(g),
+    ];
+    let around = |tensors: &[Use<'_>]| {
+        best(rounds, || Use::around(black_box(stream), black_box(tensors), || Ok(())).unwrap())
+    };
+    println!("an object: {:.2} ns", (around(&tensors) - around(&[])) / tensors.len() as f64);
     let call = best(rounds, || {
-        let [a, b, c, d, e, f, g] = black_box(&uses).map(Some);
-        let uses = [
-            Use::write(a),
-            Use::read(b),
-            Use::read(c),
-            Use::read(d),
-            Use::write(e),
-            Use::write(f),
-            Use::write(g),
-        ];
-        comm.enqueue(black_box(stream), &uses, || Ok(())).unwrap();
+        comm.enqueue(black_box(stream), black_box(&tensors), || Ok(())).unwrap();
     });
     println!("a call with its communicator and seven objects: {call:.2} ns");
 }

@@ -66,5 +66,5 @@ pub use rank_words::RankWords;
 pub use raw_buffer::RawBuffer;
 pub use shape::Shape;
 pub use stream::{OwnedStream, Stream};
-pub use usage::{Access, Usage, Use};
+pub use usage::{Access, LatestUse, Usage, Use};
 pub use version::{VERSION, Version};

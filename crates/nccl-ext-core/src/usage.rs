@@ -1,5 +1,7 @@
 //! The hooks of memory that takes part in order between streams.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use crate::error::Result;
 use crate::stream::Stream;
 
@@ -12,15 +14,50 @@ pub enum Access {
     Write,
 }
 
+/// The stream of ours that something was used on last, where a use there adds nothing: what most uses
+/// are compared with, and nothing else.
+///
+/// The number of a remembered stream, times 2; plus 1 where it is the only one and wrote last. 0 where
+/// each use must be told.
+#[derive(Debug, Default)]
+pub struct LatestUse(AtomicU64);
+
+impl LatestUse {
+    /// Each use must be told.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// A read on the stream of this number adds nothing from now on, nor does a write if it is the only
+    /// one remembered and wrote last. 0 for none.
+    pub fn set(&self, number: u64, alone: bool) {
+        self.0.store(number << 1 | u64::from(alone && number != 0), Ordering::Release);
+    }
+
+    /// Whether a use on the stream of this number, which is not 0, adds nothing.
+    ///
+    /// What must be seen here comes before by a borrow or a lock; of reads at the same time it is enough
+    /// to see any.
+    #[inline]
+    #[must_use]
+    pub fn is_settled(&self, number: u64, access: Access) -> bool {
+        let latest = self.0.load(Ordering::Relaxed);
+        match access {
+            Access::Read => latest >> 1 == number,
+            Access::Write => latest == number << 1 | 1,
+        }
+    }
+}
+
 /// What is told of each use on a stream, and can so order it after the earlier ones.
 ///
 /// [`LastUse`](crate::LastUse) is the implementation of these crates' own memory. Memory of another
 /// library joins in by an implementation that records and waits with that library's means.
 pub trait Usage: Sync {
-    /// Whether a use on `stream` needs neither [`before`](Self::before) nor [`after`](Self::after), for
-    /// it would add nothing. They are then left out: this is what most calls cost.
-    fn is_settled(&self, _stream: Stream<'_>, _access: Access) -> bool {
-        false
+    /// What a use is compared with first; `None` where each use must be told.
+    fn latest(&self) -> Option<&LatestUse> {
+        None
     }
 
     /// Right before work that uses it is enqueued on `stream`: makes the stream wait for earlier uses
@@ -41,24 +78,33 @@ pub trait Usage: Sync {
 /// One use of a call: what is used, if it takes part in order, and how.
 #[derive(Clone, Copy)]
 pub struct Use<'a> {
+    latest: Option<&'a LatestUse>,
     usage: Option<&'a dyn Usage>,
     access: Access,
 }
 
 impl<'a> Use<'a> {
     /// No use at all: for tensors that a call does without.
-    pub const NONE: Self = Self { usage: None, access: Access::Read };
+    pub const NONE: Self = Self { latest: None, usage: None, access: Access::Read };
 
     /// A use that reads.
+    #[inline]
     #[must_use]
-    pub const fn read(usage: Option<&'a dyn Usage>) -> Self {
-        Self { usage, access: Access::Read }
+    pub fn read(usage: Option<&'a dyn Usage>) -> Self {
+        Self { latest: usage.and_then(Usage::latest), usage, access: Access::Read }
     }
 
     /// A use that writes.
+    #[inline]
     #[must_use]
-    pub const fn write(usage: Option<&'a dyn Usage>) -> Self {
-        Self { usage, access: Access::Write }
+    pub fn write(usage: Option<&'a dyn Usage>) -> Self {
+        Self { access: Access::Write, ..Self::read(usage) }
+    }
+
+    /// The same thing, used by reading it.
+    #[must_use]
+    pub const fn reading(self) -> Self {
+        Self { latest: self.latest, usage: self.usage, access: Access::Read }
     }
 
     /// Right before work that has this use is enqueued; [`end`](Self::end) follows right after it,
@@ -78,9 +124,13 @@ impl<'a> Use<'a> {
         self.usage.map_or(Ok(()), |usage| usage.after(stream, self.access))
     }
 
+    /// Whether a use on the stream of ours of this number adds nothing.
     #[inline]
-    fn is_settled(&self, stream: Stream<'_>) -> bool {
-        self.usage.is_none_or(|usage| usage.is_settled(stream, self.access))
+    fn is_settled(&self, number: u64) -> bool {
+        match self.latest {
+            Some(latest) => latest.is_settled(number, self.access),
+            None => self.usage.is_none(),
+        }
     }
 
     /// Enqueues work that has these uses on `stream`, each after the earlier ones elsewhere.
@@ -94,7 +144,8 @@ impl<'a> Use<'a> {
         uses: &[Self],
         call: impl FnOnce() -> Result<T>,
     ) -> Result<T> {
-        if uses.iter().all(|used| used.is_settled(stream)) {
+        let number = stream.number();
+        if number != 0 && uses.iter().all(|used| used.is_settled(number)) {
             return call();
         }
         let (begun, ready) = Self::begin_all(stream, uses);
@@ -117,6 +168,10 @@ impl<'a> Use<'a> {
     /// The first error; all are ended.
     #[cold]
     fn end_all(stream: Stream<'_>, uses: &[Self]) -> Result<()> {
-        uses.iter().fold(Ok(()), |ended, used| ended.and(used.end(stream)))
+        let mut ended = Ok(());
+        for used in uses {
+            ended = ended.and(used.end(stream));
+        }
+        ended
     }
 }

@@ -61,8 +61,7 @@ impl<'m> ReshardCall<'_, 'm> {
     /// The uses of this rank's tiles.
     pub(crate) fn uses(&self) -> [Use<'m>; 2] {
         let rank = self.comm.rank();
-        let (source, destination) = (self.source, self.destination);
-        [Use::read(source.usage_of(rank)), Use::write(destination.usage_of(rank))]
+        [self.source.use_of(rank), self.destination.use_of(rank)]
     }
 
     /// Makes the native call, or records it where this thread records a group.

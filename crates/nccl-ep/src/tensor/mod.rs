@@ -6,9 +6,7 @@ use core::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 
-use nccl_ext_core::{
-    DataType, DeviceBuffer, DeviceBufferMut, MemorySpace, RawBuffer, Result, Usage, Use,
-};
+use nccl_ext_core::{DataType, DeviceBuffer, DeviceBufferMut, MemorySpace, RawBuffer, Result, Use};
 
 pub(crate) use self::descriptor::Descriptor;
 #[cfg(doc)]
@@ -26,8 +24,8 @@ use crate::view::{Shape, View};
 #[doc(alias = "ncclEpTensor_t")]
 pub struct Tensor<'a> {
     view: View,
-    /// What orders uses of the buffer.
-    usage: Option<&'a dyn Usage>,
+    /// The use of the buffer by a call.
+    used: Use<'a>,
     buffer: PhantomData<&'a ()>,
 }
 
@@ -37,8 +35,8 @@ pub struct Tensor<'a> {
 #[doc(alias = "ncclEpTensor_t")]
 pub struct TensorMut<'a> {
     view: View,
-    /// What orders uses of the buffer.
-    usage: Option<&'a dyn Usage>,
+    /// The use of the buffer by a call.
+    used: Use<'a>,
     buffer: PhantomData<&'a mut ()>,
 }
 
@@ -50,7 +48,7 @@ impl<'a> Tensor<'a> {
     /// not fit the buffer.
     pub fn new<B: DeviceBuffer + ?Sized>(buffer: &'a B, shape: &[usize]) -> Result<Self> {
         let view = view_of(buffer.raw(), shape)?;
-        Ok(Self { view, usage: buffer.usage(), buffer: PhantomData })
+        Ok(Self { view, used: Use::read(buffer.usage()), buffer: PhantomData })
     }
 
     /// A tensor over memory that something else manages.
@@ -68,7 +66,7 @@ impl<'a> Tensor<'a> {
         memory: MemorySpace,
     ) -> Result<Self> {
         let view = view_of(RawBuffer::unowned(ptr.cast_mut(), data_type, shape, memory), shape)?;
-        Ok(Self { view, usage: None, buffer: PhantomData })
+        Ok(Self { view, used: Use::NONE, buffer: PhantomData })
     }
 
     /// The extents.
@@ -92,7 +90,7 @@ impl<'a> TensorMut<'a> {
     /// The errors of [`Tensor::new`].
     pub fn new<B: DeviceBufferMut + ?Sized>(buffer: &'a mut B, shape: &[usize]) -> Result<Self> {
         let view = view_of(buffer.raw_mut(), shape)?;
-        Ok(Self { view, usage: buffer.usage(), buffer: PhantomData })
+        Ok(Self { view, used: Use::write(buffer.usage()), buffer: PhantomData })
     }
 
     /// A tensor over memory that something else manages.
@@ -110,13 +108,13 @@ impl<'a> TensorMut<'a> {
         memory: MemorySpace,
     ) -> Result<Self> {
         let view = view_of(RawBuffer::unowned(ptr, data_type, shape, memory), shape)?;
-        Ok(Self { view, usage: None, buffer: PhantomData })
+        Ok(Self { view, used: Use::NONE, buffer: PhantomData })
     }
 
     /// The same tensor, to be read.
     #[must_use]
     pub fn as_tensor(&self) -> Tensor<'_> {
-        Tensor { view: self.view, usage: self.usage, buffer: PhantomData }
+        Tensor { view: self.view, used: self.used.reading(), buffer: PhantomData }
     }
 
     /// The extents.
@@ -134,7 +132,7 @@ impl<'a> TensorMut<'a> {
 
 /// What both kinds of tensor do alike.
 macro_rules! alike {
-    ($tensor:ident, $use:path) => {
+    ($tensor:ident) => {
         impl<'a> $tensor<'a> {
             /// The same bytes as another type of the same size: fp8 or packed fp4 in a buffer of
             /// bytes.
@@ -152,14 +150,14 @@ macro_rules! alike {
 
             /// The use of its memory by a call that it is given to.
             pub(crate) fn as_use(&self) -> Use<'a> {
-                $use(self.usage)
+                self.used
             }
         }
     };
 }
 
-alike!(Tensor, Use::read);
-alike!(TensorMut, Use::write);
+alike!(Tensor);
+alike!(TensorMut);
 
 /// The front of a buffer as a row-major tensor.
 fn view_of(buffer: RawBuffer, extents: &[usize]) -> Result<View> {

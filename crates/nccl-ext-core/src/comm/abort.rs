@@ -53,10 +53,16 @@ impl Comm {
     ///
     /// # Errors
     /// [`Error::Poisoned`] with the reason.
+    #[inline]
     pub fn refuse_if_aborted(&self) -> Result<()> {
         match self.0.end.aborted() {
-            Some(cause) => Err(Error::Poisoned { cause: Arc::clone(cause) }),
+            Some(cause) => Err(poisoned(cause)),
             None => Ok(()),
         }
     }
+}
+
+#[cold]
+fn poisoned(cause: &Arc<Error>) -> Error {
+    Error::Poisoned { cause: Arc::clone(cause) }
 }

@@ -32,6 +32,7 @@ impl End {
         self.aborted.set(Arc::clone(cause)).is_ok()
     }
 
+    #[inline]
     pub(super) fn aborted(&self) -> Option<&Arc<Error>> {
         self.aborted.get()
     }

@@ -16,6 +16,7 @@ impl Comm {
     /// # Errors
     /// [`Error::Poisoned`](crate::Error::Poisoned) once the communicator was aborted; the call's
     /// error; what the driver reports.
+    #[inline]
     pub fn enqueue<T>(
         &self,
         stream: Stream<'_>,
@@ -31,6 +32,7 @@ impl Comm {
 
     /// What [`enqueue`](Self::enqueue) tells of the stream beside the uses that it is given: for calls
     /// that enqueue on several streams.
+    #[inline]
     #[must_use]
     pub fn as_use(&self) -> Use<'_> {
         Use::read(Some(&self.0.last_use))

@@ -1,7 +1,6 @@
 //! What remembers where something was used last.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::event_pool::EventPool;
@@ -10,7 +9,7 @@ use crate::backend::MemorySpace;
 use crate::device::Device;
 use crate::error::{Error, Result};
 use crate::stream::Stream;
-use crate::usage::{Access, Usage};
+use crate::usage::{Access, LatestUse, Usage};
 
 /// The streams of the last uses of one thing, for its memory or its state.
 ///
@@ -34,9 +33,7 @@ use crate::usage::{Access, Usage};
 /// was used.
 pub struct LastUse {
     device: Device,
-    /// The number of a remembered stream of ours, times 2; plus 1 where it is the only one and wrote
-    /// last. 0 where the set must be looked at.
-    latest: AtomicU64,
+    latest: LatestUse,
     uses: Mutex<Uses>,
 }
 
@@ -55,7 +52,7 @@ impl LastUse {
     #[must_use]
     pub const fn new(device: Device) -> Self {
         let uses = Uses { writer: None, readers: Vec::new(), pool: EventPool::new() };
-        Self { device, latest: AtomicU64::new(0), uses: Mutex::new(uses) }
+        Self { device, latest: LatestUse::new(), uses: Mutex::new(uses) }
     }
 
     /// Waits on the host until every use so far is done, and forgets them.
@@ -67,7 +64,7 @@ impl LastUse {
     pub fn wait(&self) -> Result<()> {
         let mut uses = self.lock();
         let Uses { writer, readers, pool } = &mut *uses;
-        self.latest.store(0, Ordering::Release);
+        self.latest.set(0, false);
         for reader in readers.iter() {
             reader.wait(self.device, pool)?;
         }
@@ -116,7 +113,7 @@ impl LastUse {
 
     /// Forgets uses that are known to be done, since the host waited for a later one.
     pub(crate) fn forget(&mut self) {
-        *self.latest.get_mut() = 0;
+        self.latest.set(0, false);
         self.uses.get_mut().unwrap_or_else(PoisonError::into_inner).forget();
     }
 
@@ -141,8 +138,7 @@ impl LastUse {
             Access::Write => uses.order_write(stream, self.device)?,
         }
         let alone = uses.readers.is_empty() && uses.writer.is_some();
-        let latest = stream.number() << 1 | u64::from(alone && !foreign);
-        self.latest.store(latest, Ordering::Release);
+        self.latest.set(stream.number(), alone);
         Ok(())
     }
 
@@ -170,20 +166,16 @@ impl LastUse {
 
 impl Usage for LastUse {
     #[inline]
-    fn is_settled(&self, stream: Stream<'_>, access: Access) -> bool {
-        // Uses that must be seen here come before this one by a borrow or a lock; of reads at the same
-        // time it is enough to see any.
-        let latest = self.latest.load(Ordering::Relaxed);
-        let number = stream.number();
-        number != 0
-            && match access {
-                Access::Read => latest >> 1 == number,
-                Access::Write => latest == number << 1 | 1,
-            }
+    fn latest(&self) -> Option<&LatestUse> {
+        Some(&self.latest)
     }
 
     fn before(&self, stream: Stream<'_>, access: Access) -> Result<()> {
-        if self.is_settled(stream, access) { Ok(()) } else { self.order(stream, access) }
+        let number = stream.number();
+        if number != 0 && self.latest.is_settled(number, access) {
+            return Ok(());
+        }
+        self.order(stream, access)
     }
 
     fn after(&self, stream: Stream<'_>, _: Access) -> Result<()> {

@@ -62,6 +62,7 @@ impl<'a> Stream<'a> {
 
     /// Which stream of ours it is. Numbers start at 1 and are never used again, unlike the addresses
     /// behind C handles; 0 stands for every stream that something else owns.
+    #[inline]
     #[must_use]
     pub fn number(self) -> u64 {
         self.object.map_or(0, |object| object.number())

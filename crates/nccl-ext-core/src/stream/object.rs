@@ -53,6 +53,7 @@ impl StreamObject {
         self.device
     }
 
+    #[inline]
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

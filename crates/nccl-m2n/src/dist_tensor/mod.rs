@@ -7,7 +7,7 @@ use core::ffi::c_void;
 use std::fmt;
 use std::marker::PhantomData;
 
-use nccl_ext_core::{DeviceBuffer, DeviceBufferMut, MemorySpace};
+use nccl_ext_core::{DeviceBuffer, DeviceBufferMut, MemorySpace, Use};
 
 pub(crate) use descriptor::Descriptor;
 pub(crate) use side::Side;
@@ -45,9 +45,9 @@ impl<'a> DistTensor<'a> {
 
     /// A tile where there is one: for code that every rank runs.
     pub fn optional<B: DeviceBuffer + ?Sized>(buffer: Option<&'a B>, layout: &Layout) -> Self {
-        let usage = buffer.and_then(DeviceBuffer::usage);
+        let used = Use::read(buffer.and_then(DeviceBuffer::usage));
         let buffer = buffer.map(DeviceBuffer::raw);
-        Self { side: Side::new(layout, buffer, usage), memory: PhantomData }
+        Self { side: Side::new(layout, buffer, used), memory: PhantomData }
     }
 
     /// A tile over memory that something else manages.
@@ -73,8 +73,8 @@ impl<'a> DistTensorMut<'a> {
         layout: &Layout,
     ) -> Self {
         let memory = buffer.as_deref_mut().map(DeviceBufferMut::raw_mut);
-        let usage = buffer.and_then(|buffer| buffer.usage());
-        Self { side: Side::new(layout, memory, usage), memory: PhantomData }
+        let used = Use::write(buffer.and_then(|buffer| buffer.usage()));
+        Self { side: Side::new(layout, memory, used), memory: PhantomData }
     }
 
     /// A tile over memory that something else manages.
@@ -96,7 +96,7 @@ macro_rules! either_side {
             /// This rank holds no tile of the side.
             #[must_use]
             pub fn inactive(layout: &Layout) -> Self {
-                Self { side: Side::new(layout, None, None), memory: PhantomData }
+                Self { side: Side::new(layout, None, Use::NONE), memory: PhantomData }
             }
 
             /// The layout.
