@@ -191,8 +191,10 @@ impl Member {
         Ok(work(&peers))
     }
 
-    /// Waits until all ranks have called it.
+    /// Waits until all ranks have called it, on the calling thread: first until this rank's streams
+    /// have run what they were given, since that comes before it on the communicator.
     pub(crate) fn barrier<D: Descriptor>(&self, descriptor: &D) -> Outcome {
+        queue::drain(self.deferral())?;
         self.collective(SequenceId::COMM, descriptor, |_, _| ())
     }
 }

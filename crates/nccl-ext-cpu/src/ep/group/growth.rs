@@ -2,7 +2,7 @@
 
 use super::object::View;
 use crate::lock::lock;
-use crate::queue::{self, Deferral};
+use crate::queue::Deferral;
 use crate::refusal::Outcome;
 use crate::world::{Descriptor, KEYS};
 
@@ -32,7 +32,8 @@ impl View<'_> {
         }
         let mut grown = lock(&self.shared.bytes);
         if bytes > *grown {
-            queue::drain(self.member.deferral())?;
+            // In-flight staged operations would be lost.
+            lock(self.staging).require_nothing_pending()?;
             let bytes_key = u64::try_from(bytes).unwrap_or(u64::MAX);
             self.member.barrier(&Grow { group: self.index, bytes: bytes_key })?;
             *grown = bytes;
