@@ -89,7 +89,7 @@ fn no_handle_is_made_inside_a_round_where_the_buffer_may_grow() {
                 // Nothing can grow, so nothing is in the way.
                 assert!(made.iter().all(Result::is_ok), "{made:?}");
             } else {
-                made.map(is_busy);
+                made.into_iter().for_each(is_busy);
             }
             let combined = received.combine(&mut step, &G2::weights(rank))?;
             assert_eq!(row_values(&combined, 512), G2::WEIGHTED[rank]);

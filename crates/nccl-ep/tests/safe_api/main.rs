@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
+mod alignment;
 mod allocator;
 mod auto_traits;
 mod backends;

@@ -9,11 +9,11 @@ use crate::rules::{self, memory};
 use crate::stream::Stream;
 
 impl Comm {
-    /// Refuses memory that is not on this communicator's device.
+    /// Refuses memory that is not on this communicator's device, or starts where its elements cannot
+    /// lie.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid), naming both places, for memory of another space,
-    /// backend or device.
+    /// As [`Device::check_memory`](crate::Device::check_memory).
     pub fn check_memory(&self, argument: &'static str, buffer: &RawBuffer) -> Result<()> {
         self.device().check_memory(argument, buffer)
     }

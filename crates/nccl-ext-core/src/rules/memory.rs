@@ -19,6 +19,12 @@ impl MemoryFacts {
             && buffer.ordinal.is_none_or(|other| other == device.ordinal())
     }
 
+    /// The address, if elements of the type cannot lie there. Empty memory may dangle.
+    fn misplaced(&self) -> Option<usize> {
+        let RawBuffer { ptr, bytes, data_type, .. } = self.buffer;
+        (bytes > 0 && !ptr.addr().is_multiple_of(data_type.size())).then(|| ptr.addr())
+    }
+
     fn found(&self) -> String {
         let RawBuffer { memory, backend, ordinal, .. } = self.buffer;
         match (backend, ordinal) {
@@ -40,6 +46,11 @@ rules! {
             |f| !f.fits()
                 => (format!("{} of {}", f.device.backend().memory(), f.device), f.found())
                 on f.argument;
+        "memory.alignment" on "any buffer": "memory starts at a multiple of its element's size"
+            ("book design.md", Local)
+            |f| f.misplaced()
+                => |address| (format!("a multiple of {} bytes", f.buffer.data_type.size()),
+                    format!("{address:#x}")) on f.argument;
     }
 }
 

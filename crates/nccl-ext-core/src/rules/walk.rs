@@ -29,6 +29,18 @@ fn violating(name: &str) -> Result<()> {
             let other = Buffer::<u8>::zeroed(&comm(MemorySpace::Host), 4)?;
             host.check_memory("buffer", &other.raw())
         }
+        "memory.alignment" => {
+            let memory = [0_u32; 3];
+            let odd = memory.as_ptr().wrapping_byte_add(1).cast_mut().cast();
+            let buffer = RawBuffer::host(odd, 8, DataType::Uint32);
+            let error = host.check_memory("buffer", &buffer).unwrap_err().to_string();
+            let found = format!("expected a multiple of 4 bytes, found {:#x}", odd as usize);
+            assert!(error.ends_with(&found), "{error}");
+            // Bytes lie anywhere, and so does memory of no bytes.
+            host.check_memory("buffer", &RawBuffer::host(odd, 8, DataType::Uint8))?;
+            host.check_memory("buffer", &RawBuffer::host(odd, 0, DataType::Uint32))?;
+            host.check_memory("buffer", &buffer)
+        }
         "memory.device" => {
             let device = comm(MemorySpace::Device);
             let ptr = core::ptr::null_mut();

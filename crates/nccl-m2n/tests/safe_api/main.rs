@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test")]
 
 mod agreement;
+mod alignment;
 mod auto_traits;
 #[path = "../common/mod.rs"]
 mod common;
