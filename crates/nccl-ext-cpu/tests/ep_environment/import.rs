@@ -11,7 +11,7 @@ use super::with_environment;
 fn expert_major_nvlink_dup_goes_on_as_the_original() {
     with_environment(&[("NCCL_EP_HT_EM_NVLINK_DUP", "1")], || {
         check_rows([0, 4].map(|alignment| (alignment, alignment)), |alignment| {
-            every_rank(2, |comm| {
+            both_ways(2, |comm| {
                 assert_imported_does_as_original(comm, G2, EXPERT_MAJOR, alignment, |_| ());
             });
         });

@@ -25,8 +25,8 @@ fn with_flags<T>(nvlink: &str, local: &str, body: impl FnOnce() -> T) -> T {
 
 /// Rank 0's expert-major sum of 256 and 1 of rank 0 and 1 of rank 1.
 fn sum_under(nvlink: &str, local: &str) -> Vec<f32> {
-    let sums = with_flags(nvlink, local, || {
-        every_rank(2, |comm| {
+    let [now, later] = with_flags(nvlink, local, || {
+        both_ways(2, |comm| {
             let ht = HighThroughputRank::new(comm, THREE, EXPERT_MAJOR);
             assert_eq!(ht.dispatch().rows[..2], [[1., 1.], [1., CANARY]][comm.rank()]);
             let sum = ht.combine([&[256., 1.][..], &[1.]][comm.rank()]);
@@ -36,8 +36,9 @@ fn sum_under(nvlink: &str, local: &str) -> Vec<f32> {
             sum
         })
     });
-    assert!(sums[1].is_empty());
-    sums[0].clone()
+    assert!(now[1].is_empty());
+    assert_eq!(now, later);
+    now[0].clone()
 }
 
 /// EP vector C16.
@@ -62,7 +63,7 @@ fn flags_are_words_of_truth() {
 #[test]
 fn both_flags_are_refused() {
     with_flags("1", "1", || {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let config = THREE.config(HIGH_THROUGHPUT, HT_HIDDEN);
             let (code, group) = TestGroup::try_new(comm, &config);
             assert_refused(code, INVALID_USAGE, FailureClass::Return);
@@ -75,7 +76,7 @@ fn both_flags_are_refused() {
 #[test]
 fn local_dup_leaves_its_sums_in_windows_and_ordinary_inputs_alone() {
     with_flags("", "1", || {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let ht = HighThroughputRank::new(comm, THREE, EXPERT_MAJOR);
             let given: &[f32] = [&[5., 7.][..], &[13.]][comm.rank()];
             for in_window in [false, true] {
@@ -98,7 +99,7 @@ fn local_dup_leaves_its_sums_in_windows_and_ordinary_inputs_alone() {
 #[test]
 fn a_forced_mode_stages_the_worst_case_whatever_the_layout() {
     with_flags("1", "", || {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let config = Fixture { max_recv: 23, ..THREE }.config(HIGH_THROUGHPUT, HT_HIDDEN);
             let group = TestGroup::new(comm, &config);
             for layout in [FLAT, EXPERT_MAJOR] {
@@ -113,7 +114,7 @@ fn a_forced_mode_stages_the_worst_case_whatever_the_layout() {
 #[test]
 fn nvlink_dup_drops_only_with_an_aligned_budget() {
     with_flags("1", "", || {
-        every_rank(2, |comm| {
+        both_ways(2, |comm| {
             let config = ncclEpGroupConfig_t {
                 max_recv_tokens_per_rank: 26,
                 overflow_policy: ncclEpOverflowPolicy_t::NCCL_EP_OVERFLOW_DROP,

@@ -5,6 +5,7 @@ use std::ptr::null_mut;
 
 use nccl_ext_core::raw::{cudaStream_t, ncclResult_t};
 use nccl_ext_core::{Comm, Device, Error, OwnedStream};
+use nccl_ext_cpu::backend;
 
 use super::SUCCESS;
 
@@ -50,9 +51,17 @@ pub fn done(code: ncclResult_t) -> ncclResult_t {
     DEFERRED.with_borrow_mut(|slot| {
         let Some(deferred) = slot else { return code };
         if code != SUCCESS {
+            // Some calls are refused after they have given the stream work, which uses what the
+            // caller is about to drop.
+            let refusal = (backend().hooks().unwrap().take_error)();
+            deferred.has_failed |= deferred.stream.stream().synchronize(deferred.device).is_err();
+            deferred.failure = refusal;
             return code;
         }
-        let Err(error) = deferred.stream.stream().synchronize(deferred.device) else { return code };
+        let Err(error) = deferred.stream.stream().synchronize(deferred.device) else {
+            deferred.failure = None;
+            return code;
+        };
         let code = code_of(&error);
         (deferred.has_failed, deferred.failure) = (true, Some(error));
         code

@@ -148,3 +148,33 @@ fn handle_memory_overwritten_after_a_combine_that_is_not_over() {
         "allocation",
     );
 }
+
+#[test]
+fn an_import_before_the_update_is_done() {
+    let import = |rank: &mut DeviceRank, [a, _]: [&OwnedStream; 2]| {
+        rank.update(a.stream())?;
+        rank.import().map(drop)
+    };
+    assert_race(FLAT, import, ["ncclEpUpdateHandle", "ncclExtImportHandle"], "allocation");
+}
+
+/// The work itself finds that, or the call that frees.
+#[test]
+fn handle_memory_freed_while_it_may_still_be_used() {
+    for seed in SEEDS {
+        let ends = on_two_streams(seed, |comm, [stream, _]| {
+            let mut rank = DeviceRank::new(comm, G2, FLAT, |_| ());
+            rank.update(stream.stream())?;
+            let freed = if comm.rank() == 0 { rank.free_memory() } else { Ok(()) };
+            let end = freed.and(stream.stream().synchronize(comm));
+            std::mem::forget(rank);
+            end
+        });
+        match error_of(&ends[0]) {
+            Error::Race { first, second, .. } => {
+                assert_eq!((first.call, second.call), ("ncclEpUpdateHandle", "ncclMemFree"));
+            }
+            error => assert!(error.to_string().contains("after it was freed"), "{error}"),
+        }
+    }
+}

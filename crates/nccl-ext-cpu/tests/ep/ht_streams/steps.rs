@@ -29,7 +29,10 @@ fn assert_sums(comm: &Comm, rank: &DeviceRank, stream: Stream<'_>) {
 #[track_caller]
 fn on_every_seed(body: impl Fn(&Comm, [&OwnedStream; 2]) + Sync) {
     for seed in SEEDS {
-        for end in on_two_streams(seed, |comm, streams| Ok(body(comm, streams))) {
+        for end in on_two_streams(seed, |comm, streams| {
+            body(comm, streams);
+            Ok(())
+        }) {
             end.unwrap();
         }
     }
@@ -91,5 +94,19 @@ fn calls_are_checked_against_the_last_update_that_was_called() {
         empty.combine(stream).unwrap();
         stream.synchronize(comm).unwrap();
         assert_eq!(empty.total.buffer.to_vec(stream).unwrap(), [0]);
+    });
+}
+
+#[test]
+fn an_import_after_the_update_goes_on_from_there() {
+    on_every_seed(|comm, [stream, _]| {
+        let stream = stream.stream();
+        let mut rank = DeviceRank::new(comm, G2, EXPERT_MAJOR, |_| ());
+        rank.update(stream).unwrap();
+        stream.synchronize(comm).unwrap();
+        rank.handle = rank.import().unwrap();
+        rank.dispatch(stream).unwrap();
+        rank.combine(stream).unwrap();
+        assert_sums(comm, &rank, stream);
     });
 }

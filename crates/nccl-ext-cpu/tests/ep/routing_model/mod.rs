@@ -155,7 +155,7 @@ fn assert_copies_are_conserved(routing: &Routing) {
         .all()
         .map(|token| (0..routing.experts()).filter(|&e| routing.names(token, e)).count())
         .sum();
-    let totals = every_rank(routing.ranks, |comm| {
+    let both = both_ways(routing.ranks, |comm| {
         let config = Fixture {
             ranks: routing.ranks,
             experts: routing.experts(),
@@ -170,7 +170,7 @@ fn assert_copies_are_conserved(routing: &Routing) {
         assert_ok(ht.update(&mut routing.topk(comm.rank())));
         ht.published.total as usize
     });
-    assert_eq!(totals.iter().sum::<usize>(), sent);
+    assert_eq!(both.map(|totals| totals.iter().sum::<usize>()), [sent; 2]);
 }
 
 proptest! {

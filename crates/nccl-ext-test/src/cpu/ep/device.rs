@@ -5,12 +5,13 @@ use std::ptr::{null, null_mut};
 use std::rc::Rc;
 
 use nccl_ep_sys::{
-    VersionedStruct, ncclEpCombineInputs_t, ncclEpCombineOutputs_t, ncclEpDispatchInputs_t,
-    ncclEpDispatchOutputs_t, ncclEpGroupConfig_t, ncclEpHandleConfig_t, ncclEpLayout_t,
-    ncclEpLayoutInfo_t, ncclEpTensor_t,
+    ImportApi, VersionedStruct, ncclEpCombineInputs_t, ncclEpCombineOutputs_t,
+    ncclEpDispatchInputs_t, ncclEpDispatchOutputs_t, ncclEpGroupConfig_t, ncclEpHandleConfig_t,
+    ncclEpLayout_t, ncclEpLayoutInfo_t, ncclEpTensor_t,
 };
 use nccl_ext_core::raw::ncclResult_t;
-use nccl_ext_core::{Buffer, Comm, DeviceBuffer, Element, Result, Stream, bf16};
+use nccl_ext_core::{Buffer, Comm, DataType, DeviceBuffer, Element, Result, Stream, bf16};
+use nccl_ext_cpu::{backend, deferred_backend};
 
 use super::super::{SUCCESS, take_error};
 use super::import::handle_memory_size;
@@ -142,6 +143,31 @@ impl DeviceRank {
         let (dispatch, stream) = (api().ncclEpDispatch, stream.as_raw());
         // SAFETY: as in `update`.
         result(unsafe { dispatch(self.handle.raw, &inputs, &outputs, null(), null(), stream) })
+    }
+
+    /// A handle in this one's memory, as the memory says that it was updated, or why not.
+    ///
+    /// # Errors
+    /// The call's.
+    pub fn import(&mut self) -> Result<TestHandle> {
+        let (layout, topk, mut raw) = (self.handle.layout, self.handle.topk, null_mut());
+        let [tokens, k] = self.ids.sizes[..] else { unreachable!("ids have two extents") };
+        let (tokens, k, ids) = (tokens as u32, k as i32, DataType::Int64.as_raw());
+        let import = backend().extension::<ImportApi>()?.ncclExtImportHandle;
+        let (group, memory) = (self.group.raw, self.memory.descriptor());
+        // SAFETY: the group is live, and the memory lives as long as this rank.
+        result(unsafe { import(&mut raw, group, layout, null(), tokens, k, ids, memory) })?;
+        Ok(TestHandle { raw, layout, topk })
+    }
+
+    /// Frees the handle's memory.
+    ///
+    /// # Errors
+    /// The call's: then it was not freed.
+    pub fn free_memory(&mut self) -> Result<()> {
+        let memory = self.memory.buffer.raw().ptr;
+        // SAFETY: it came from `ncclMemAlloc`. A second free, when the buffer is dropped, is refused.
+        result(unsafe { (deferred_backend().nccl().ncclMemFree)(memory) })
     }
 
     /// From now on the rank knows of so many rows received.
