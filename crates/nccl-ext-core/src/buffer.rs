@@ -273,10 +273,11 @@ unsafe impl<T: Element> DeviceBufferMut for Buffer<T> {
 impl<T: Element> Drop for Buffer<T> {
     fn drop(&mut self) {
         let backend = self.device.backend();
-        let scope = self.last_use.wait().and_then(|()| self.device.activate());
+        let done = self.last_use.wait().and_then(|()| self.device.refuse_to_free());
+        let scope = done.and_then(|()| self.device.activate());
         if let Err(error) = &scope {
             // Freeing memory that a kernel may still write is worse than keeping it.
-            tracing::error!(%error, bytes = self.bytes(), "leaking a buffer: cannot wait for its use");
+            tracing::error!(%error, bytes = self.bytes(), "a buffer is left behind: it cannot be freed");
             return;
         }
         // SAFETY: the pointer came from `ncclMemAlloc` of this backend and is freed once.

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::backend::{Backend, MemorySpace};
 use crate::driver::{self, ATTRIBUTE_MULTIPROCESSOR_COUNT, CuContext, DriverApi};
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// One device of a backend: where memory, streams, events and communicators are.
 ///
@@ -64,6 +64,15 @@ impl Device {
         // SAFETY: a primary context that was retained and is never released stays valid.
         backend.check_driver("cuCtxSetCurrent", unsafe { set(context) })?;
         Ok(DeviceScope { backend, previous: Some(previous) })
+    }
+
+    /// Refuses to free memory, or to end a communicator, while work of an aborted communicator waits
+    /// on the device: the driver would wait for it, whatever the memory was used for (EP 6.4).
+    pub(crate) fn refuse_to_free(self) -> Result<()> {
+        match self.backend.abandoned().cause_of_work(self.ordinal) {
+            Some(cause) => Err(Error::Poisoned { cause }),
+            None => Ok(()),
+        }
     }
 
     /// Number of streaming multiprocessors.

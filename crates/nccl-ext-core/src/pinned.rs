@@ -228,9 +228,10 @@ impl<T: Element> Drop for PinnedBuffer<T> {
     fn drop(&mut self) {
         let Memory::Pinned(start) = self.memory else { return };
         let backend = self.device.backend();
-        let scope = self.last_use.wait().and_then(|()| self.device.activate());
+        let done = self.last_use.wait().and_then(|()| self.device.refuse_to_free());
+        let scope = done.and_then(|()| self.device.activate());
         if let Err(error) = &scope {
-            tracing::error!(%error, len = self.len, "leaking pinned memory: cannot wait for its use");
+            tracing::error!(%error, len = self.len, "pinned memory is left behind: it cannot be freed");
             return;
         }
         let Some(call) = backend.driver().host_free else { return };

@@ -35,10 +35,10 @@ impl Comm {
     ///
     /// From here on no native call is begun on the communicator, its groups and handles; calls that
     /// are inside go on. Nothing can stop a kernel, so work that is not done is left alone with all
-    /// that it uses: what was used on the streams of this communicator, also by others, is left
-    /// behind by its drop instead of waited for, unless its work is done. NCCL's own abort does not
-    /// return under a waiting kernel of libnccl_ep (EP 6.4), so it is called when the last owner
-    /// goes, if the work is done then, and otherwise never.
+    /// that it uses: until it is done, drops of buffers of the device leave their memory behind, and
+    /// nothing waits for the streams that this communicator was used on. Neither a free nor NCCL's own
+    /// abort returns under a waiting kernel of libnccl_ep (EP 6.4); so that abort is called when the
+    /// last owner goes, if the work is done then, and otherwise never.
     #[doc(alias = "ncclCommAbort")]
     pub fn abort(&self, why: impl fmt::Display) {
         let cause = Arc::new(Error::RankGone { reason: why.to_string() });
@@ -46,6 +46,9 @@ impl Comm {
             return;
         }
         self.0.last_use.abandon(&cause);
+        let (device, work) = (self.0.device, Arc::clone(&self.0.last_use));
+        let is_done = move || matches!(work.is_done(), Ok(true));
+        device.backend().abandoned().add_work(device.ordinal(), &cause, is_done);
         self.fail(&cause);
     }
 

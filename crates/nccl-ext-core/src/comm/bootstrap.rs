@@ -117,7 +117,7 @@ impl Comm {
             device,
             calls: Mutex::new(()),
             end: End::new(),
-            last_use: LastUse::new(device),
+            last_use: Arc::new(LastUse::new(device)),
         })))
     }
 }

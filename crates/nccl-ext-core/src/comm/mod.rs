@@ -29,7 +29,7 @@ struct Inner {
     /// How it will end.
     end: End,
     /// Streams that it was used on. NCCL orders its own work; this is for waits and aborts.
-    last_use: LastUse,
+    last_use: Arc<LastUse>,
 }
 
 // SAFETY: NCCL communicators are not tied to a thread; `calls` keeps two threads from using one at
@@ -156,6 +156,7 @@ impl Comm {
         if inner.end.is_marked() {
             return Ok(()); // the drop aborts it
         }
+        inner.device.refuse_to_free().map_err(Refused::lost)?;
         let inner = std::mem::ManuallyDrop::new(inner);
         let backend = inner.device.backend();
         let nccl = backend.nccl();
@@ -173,7 +174,8 @@ impl Comm {
 impl Drop for Inner {
     fn drop(&mut self) {
         // Once marked, kernels may wait for peers that do not come, and NCCL's abort for the kernels.
-        if self.end.is_marked() && !matches!(self.last_use.is_done(), Ok(true)) {
+        let unfinished = self.end.is_marked() && !matches!(self.last_use.is_done(), Ok(true));
+        if unfinished || self.device.refuse_to_free().is_err() {
             tracing::warn!(rank = self.rank, "a communicator with unfinished work is left behind");
             return;
         }

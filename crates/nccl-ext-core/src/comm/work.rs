@@ -35,7 +35,7 @@ impl Comm {
     #[inline]
     #[must_use]
     pub fn as_use(&self) -> Use<'_> {
-        Use::read(Some(&self.0.last_use))
+        Use::read(Some(&*self.0.last_use))
     }
 
     /// Waits for everything enqueued on `stream` so far, but no longer than `limit`, and looks out

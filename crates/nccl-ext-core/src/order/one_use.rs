@@ -186,7 +186,7 @@ impl OneUse {
         match self {
             Self::Ours(object) => object.abandon(cause),
             Self::Foreign { raw, .. } => {
-                device.backend().abandoned().add(device.ordinal(), *raw, cause);
+                device.backend().abandoned().add_stream(device.ordinal(), *raw, cause);
             }
         }
     }
@@ -195,7 +195,9 @@ impl OneUse {
     fn refuse_if_abandoned(&self, device: Device, event: &Event) -> Result<()> {
         let cause = match self {
             Self::Ours(object) => object.abandoned().cloned(),
-            Self::Foreign { raw, .. } => device.backend().abandoned().cause(device.ordinal(), *raw),
+            Self::Foreign { raw, .. } => {
+                device.backend().abandoned().cause_of_stream(device.ordinal(), *raw)
+            }
         };
         match cause {
             Some(cause) if !event.is_done()? => Err(Error::Poisoned { cause }),

@@ -1,7 +1,8 @@
 //! Case A10: a peer is dead, a kernel spins, and this process drops its buffers.
 
 use nccl_ext_core::{
-    Access, Buffer, Comm, DeviceBuffer, Error, OwnedStream, Reduction, Stream, Usage,
+    Access, Buffer, Comm, Device, DeviceBuffer, Error, OwnedStream, PinnedBuffer, Reduction,
+    Stream, Usage,
 };
 
 use crate::driver::{calls, comm, set_done};
@@ -45,6 +46,33 @@ fn the_same_on_the_default_stream() {
     drop(comm);
     assert!(left_behind(&calls()));
     set_done(true);
+}
+
+/// EP 6.4: a free waits for the kernel, also one of memory that the kernel does not use.
+#[test]
+fn nothing_of_the_device_is_freed_while_the_kernel_waits() {
+    let comm = comm();
+    let [stream, other_stream] = [(); 2].map(|()| OwnedStream::new(&comm).unwrap());
+    let (unused, pinned) = (Buffer::<u32>::zeroed(&comm, 4), PinnedBuffer::<u32>::zeroed(&comm, 4));
+    let device = comm.device();
+    let elsewhere = Device::new(device.backend(), 1);
+    let elsewhere = Buffer::<u32>::zeroed(elsewhere, 4).unwrap();
+    let spinning = spin(&comm, stream.stream());
+    comm.abort("rank 1 is dead");
+    drop((unused, pinned, spinning, other_stream));
+    let at_once = calls();
+    assert!(
+        !at_once.iter().any(|c| c.starts_with("free") || c.starts_with("BLOCK")),
+        "{at_once:?}"
+    );
+    drop(elsewhere);
+    assert_eq!(calls(), ["free"], "of another device");
+    // The kernel ends after all: the device is as any other.
+    let later = Buffer::<u32>::zeroed(device, 4).unwrap();
+    set_done(true);
+    calls();
+    drop(later);
+    assert!(calls().contains(&"free".to_owned()));
 }
 
 #[test]
