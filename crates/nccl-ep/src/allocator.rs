@@ -22,8 +22,7 @@ pub unsafe trait DeviceAllocator: Send + Sync + 'static {
     #[doc(alias = "ncclEpAllocFn_t")]
     fn allocate(&self, bytes: usize) -> Option<NonNull<c_void>>;
 
-    /// Takes memory back. Enqueued work may still use it: free in stream order, or after a
-    /// synchronization, as `cudaFree` does.
+    /// Takes memory back, once the group's calls that used it are done.
     ///
     /// # Safety
     /// `memory` came from [`allocate`](Self::allocate) and is given back once.

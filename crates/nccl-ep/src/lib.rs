@@ -121,8 +121,9 @@ pub use group::Group;
 pub use handle::{Handle, HandleMemory, HandleSnapshot, HandleState};
 pub use mode::Mode;
 pub use nccl_ext_core::{
-    Backend, Buffer, Comm, DataType, Device, DeviceBuffer, DeviceBufferMut, Element, Error,
-    MemorySpace, OwnedStream, Reduction, Refused, Result, Scope, Stream, UniqueId, bf16, f16,
+    Access, Backend, Buffer, Comm, DataType, Device, DeviceBuffer, DeviceBufferMut, Element, Error,
+    Event, MemorySpace, OwnedStream, PinnedBuffer, Reduction, Refused, Result, Scope, Stream,
+    UniqueId, Usage, bf16, f16,
 };
 pub use received::{ReceivedExpert, ReceivedExperts};
 pub use recv_spec::{Presence, RecvSpec, TensorSpec};

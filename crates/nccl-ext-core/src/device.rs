@@ -42,8 +42,8 @@ impl Device {
     /// for itself: threads of a pool have no device current, and kernels go to the current one.
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver) for a device that does not exist, or when its
-    /// context cannot be made current; [`Error::Unsupported`](crate::Error::Unsupported) without
+    /// [`Error::Driver`] for a device that does not exist, or when its
+    /// context cannot be made current; [`Error::Unsupported`] without
     /// the driver functions.
     #[doc(alias = "cuCtxSetCurrent")]
     pub fn activate(self) -> Result<DeviceScope> {
@@ -78,8 +78,8 @@ impl Device {
     /// Number of streaming multiprocessors.
     ///
     /// # Errors
-    /// [`Error::Driver`](crate::Error::Driver) for a device that does not exist;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) without the driver function.
+    /// [`Error::Driver`] for a device that does not exist;
+    /// [`Error::Unsupported`] without the driver function.
     #[doc(alias = "cuDeviceGetAttribute")]
     pub fn sm_count(self) -> Result<u32> {
         const NAME: &str = "cuDeviceGetAttribute";

@@ -83,8 +83,9 @@ pub use group::Group;
 pub use layout::Layout;
 pub use mesh::{MAX_MESH_DIMS, Mesh};
 pub use nccl_ext_core::{
-    Backend, Buffer, Comm, DataType, Device, DeviceBuffer, DeviceBufferMut, Element, Error,
-    MemorySpace, OwnedStream, Refused, Result, Scope, Stream, UniqueId, Version, bf16, f16,
+    Access, Backend, Buffer, Comm, DataType, Device, DeviceBuffer, DeviceBufferMut, Element, Error,
+    Event, MemorySpace, OwnedStream, PinnedBuffer, Refused, Result, Scope, Stream, UniqueId, Usage,
+    Version, bf16, f16,
 };
 pub use placement::Placement;
 pub use rules::{RuleInfo, all as rules};

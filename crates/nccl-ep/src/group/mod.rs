@@ -123,6 +123,11 @@ impl SharedGroup {
         })
     }
 
+    /// Whether its memory comes from an allocator of the application's.
+    pub(crate) fn has_allocator(&self) -> bool {
+        self.allocator.is_some()
+    }
+
     /// Whether making a handle may grow low latency's buffer, which takes every rank (EP 3.4).
     pub(crate) fn grows_with_handles(&self) -> bool {
         self.geometry.algorithm == Algorithm::LowLatency && self.geometry.rdma_buffer == 0

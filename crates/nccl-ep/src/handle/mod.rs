@@ -94,8 +94,12 @@ impl Handle {
         }
         let _device = self.group.comm.activate()?;
         let _calls = self.group.comm.lock();
+        if self.group.has_allocator() {
+            self.group.last_use.wait()?; // an allocator's free need not wait for the device
+        }
         // SAFETY: a live handle of a live group, given up here. Library memory is freed by a
-        // synchronising free, the caller's by its owner after enqueued work.
+        // synchronising free, an allocator's after the wait above, the caller's by its owner after
+        // enqueued work.
         unsafe {
             let function = self.group.api.ncclEpHandleDestroy;
             self.group.call("ncclEpHandleDestroy", function, (raw,))

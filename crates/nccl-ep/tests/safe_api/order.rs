@@ -1,21 +1,31 @@
 //! Calls of a group on several streams are ordered by the library (case A2), over a driver that writes
 //! down what orders streams.
 
+use core::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
 use nccl_ep::{
-    Buffer, CombineConfig, CombineInputs, CombineOutputs, Comm, DispatchConfig, DispatchInputs,
-    DispatchOutputs, Error, Group, GroupConfig, Handle, HandleConfig, Layout, LayoutInfo,
-    MemorySpace, OwnedStream, Stream, Tensor, TensorMut, TopK, bf16,
+    Buffer, CombineConfig, CombineInputs, CombineOutputs, Comm, DeviceAllocator, DeviceBuffer,
+    DeviceBufferMut, DispatchConfig, DispatchInputs, DispatchOutputs, Error, Group, GroupConfig,
+    Handle, HandleConfig, HandleMemory, Layout, LayoutInfo, MemorySpace, OwnedStream, Result,
+    Stream, Tensor, TensorMut, TopK, bf16,
 };
+use nccl_ext_core::RawBuffer;
 use nccl_ext_test::stub::OrderCall::{self, Recorded, Waits};
 use nccl_ext_test::stub::{ep as stub, take_order};
 
 const HIDDEN: usize = 512;
 
 fn setup() -> (Comm, Group, Handle) {
+    setup_with(Group::create)
+}
+
+fn setup_with(create: impl FnOnce(&Comm, &GroupConfig) -> Result<Group>) -> (Comm, Group, Handle) {
     let comm = stub::comm_on(stub::backend(MemorySpace::Device), 4);
     let config =
         GroupConfig::new().num_experts(8).max_dispatch_tokens_per_rank(4).max_token_bytes(1024);
-    let group = Group::create(&comm, &config).unwrap();
+    let group = create(&comm, &config).unwrap();
     let layout = Layout::ExpertMajor;
     let handle = group.init_handle(layout, &HandleConfig::new(), TopK::N(2), None).unwrap();
     (comm, group, handle)
@@ -114,15 +124,79 @@ fn drops_wait_for_the_streams_that_used_what_is_dropped() {
 }
 
 #[test]
-fn handle_memory_without_hooks_comes_back_when_the_groups_work_is_done() {
+fn a_group_ends_when_its_last_work_is_done() {
     let (comm, group, mut handle) = setup();
     let stream = OwnedStream::new(&comm).unwrap();
     Buffers::new(&comm).round(&mut handle, [stream.stream(); 2]);
     take_order();
     assert!(handle.destroy().unwrap().is_none());
-    assert_eq!(take_order(), []);
+    assert_eq!(take_order(), [], "the library's own free waits");
     group.destroy().unwrap();
-    assert_eq!(take_order(), [Recorded(address(&stream))], "its last work is waited for");
+    assert_eq!(take_order(), [Recorded(address(&stream))]);
+}
+
+/// No memory at all.
+struct Refusing;
+
+// SAFETY: it gives none.
+unsafe impl DeviceAllocator for Refusing {
+    fn allocate(&self, _: usize) -> Option<NonNull<c_void>> {
+        None
+    }
+
+    unsafe fn free(&self, _: NonNull<c_void>) {}
+}
+
+#[test]
+fn memory_of_an_allocator_goes_back_when_the_groups_work_is_done() {
+    let create = |comm: &Comm, config: &GroupConfig| {
+        Group::create_with_allocator(comm, config, Arc::new(Refusing))
+    };
+    let (comm, _group, mut handle) = setup_with(create);
+    let stream = OwnedStream::new(&comm).unwrap();
+    Buffers::new(&comm).round(&mut handle, [stream.stream(); 2]);
+    take_order();
+    drop(handle);
+    assert_eq!(take_order(), [Recorded(address(&stream))]);
+}
+
+/// Memory whose owner does not take part in order.
+struct Plain(Buffer<u8>);
+
+// SAFETY: the buffer's, which is never touched here: the library is a stub.
+unsafe impl DeviceBuffer for Plain {
+    fn raw(&self) -> RawBuffer {
+        self.0.raw()
+    }
+}
+
+// SAFETY: as above.
+unsafe impl DeviceBufferMut for Plain {
+    fn raw_mut(&mut self) -> RawBuffer {
+        self.0.raw_mut()
+    }
+}
+
+#[test]
+fn handle_memory_is_ordered_by_its_hooks_and_waited_for_without() {
+    for hooks in [true, false] {
+        let (comm, group, handle) = setup();
+        drop(handle);
+        let layout = Layout::ExpertMajor;
+        let config = HandleConfig::new();
+        let bytes = group.handle_mem_size(layout, &config, TopK::N(2)).unwrap();
+        let memory = Buffer::<u8>::zeroed(&comm, bytes).unwrap();
+        let memory: HandleMemory = if hooks { Box::new(memory) } else { Box::new(Plain(memory)) };
+        let mut handle = group.init_handle(layout, &config, TopK::N(2), Some(memory)).unwrap();
+        let stream = OwnedStream::new(&comm).unwrap();
+        Buffers::new(&comm).round(&mut handle, [stream.stream(); 2]);
+        take_order();
+        let memory = handle.destroy().unwrap().unwrap();
+        let waited = [Recorded(address(&stream))];
+        assert_eq!(take_order(), if hooks { &[][..] } else { &waited[..] });
+        drop(memory);
+        assert_eq!(take_order(), if hooks { &waited[..] } else { &[][..] });
+    }
 }
 
 #[test]

@@ -195,10 +195,14 @@ unsafe fn gather(
     }
 }
 
+/// As handle memory needs it.
+const ALIGNMENT: usize = 256;
+
 unsafe extern "C" fn mem_alloc(out: *mut *mut c_void, bytes: usize) -> ncclResult_t {
-    let memory = vec![0_u64; bytes.div_ceil(8)].into_boxed_slice();
-    // SAFETY: the caller's out pointer.
-    unsafe { *out = Box::into_raw(memory).cast() };
+    let memory: &mut [u8] = Box::leak(vec![0; bytes + ALIGNMENT].into_boxed_slice());
+    let ahead = memory.as_ptr().align_offset(ALIGNMENT);
+    // SAFETY: the caller's out pointer; there are as many bytes more than asked for.
+    unsafe { *out = memory.as_mut_ptr().add(ahead).cast() };
     ncclResult_t::ncclSuccess
 }
 
