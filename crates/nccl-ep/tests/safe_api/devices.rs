@@ -1,9 +1,13 @@
 //! Two devices in one world: a rank's calls take what is on its own device only (case A1).
 
+use std::sync::Mutex;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
 use nccl_ep::{
     Buffer, CombineConfig, CombineInputs, CombineOutputs, Comm, Device, DispatchConfig,
-    DispatchInputs, DispatchOutputs, Error, Group, GroupConfig, HandleConfig, Layout, LayoutInfo,
-    OwnedStream, Result, Stream, Tensor, TensorMut, TopK, bf16,
+    DispatchInputs, DispatchOutputs, Error, Group, GroupConfig, HandleConfig, HandleSnapshot,
+    Layout, LayoutInfo, OwnedStream, Result, Stream, Tensor, TensorMut, TopK, bf16,
 };
 use nccl_ext_cpu::run_ranks;
 
@@ -130,4 +134,45 @@ fn handle_memory_is_on_the_ranks_device() {
         made.map(drop)
     });
     assert!(text.starts_with("`handle_mem`") && text.contains(MEMORY), "{text}");
+}
+
+/// Rank 0 lends rank 1 a snapshot, whose memory is on rank 0's device, and stays until it was tried.
+#[track_caller]
+fn refused_elsewhere(restore: impl Fn(HandleSnapshot, &Group, Tensor<'_>) -> Result<()> + Sync) {
+    const LONG: Duration = Duration::from_secs(60);
+    let (lend, lent) = channel();
+    let (tell, tried) = channel();
+    let (lent, tried) = (Mutex::new(lent), Mutex::new(tried));
+    let text = refusal(&high_throughput(), |group, _| {
+        let config = HandleConfig::new();
+        let bytes = group.handle_mem_size(Layout::Flat, &config, TopK::N(2))?;
+        let memory = Box::new(Buffer::<u8>::zeroed(group.comm(), bytes)?);
+        let mut handle = group.init_handle(Layout::Flat, &config, TopK::N(2), Some(memory))?;
+        let ids = G2::IDS[group.comm().rank()];
+        let ids = Tensor::new(&ids, &[4, 2])?;
+        handle.update(ids, None, STREAM)?;
+        let own = handle.snapshot(STREAM)?;
+        if group.comm().rank() == 0 {
+            lend.send(own).unwrap();
+            tried.lock().unwrap().recv_timeout(LONG).unwrap();
+            return Ok(());
+        }
+        let foreign = lent.lock().unwrap().recv_timeout(LONG).unwrap();
+        let refused = restore(foreign, group, ids);
+        tell.send(()).unwrap();
+        refused
+    });
+    assert!(text.starts_with("`handle_mem`") && text.contains(MEMORY), "{text}");
+}
+
+#[test]
+fn a_snapshot_is_restored_on_its_own_device_only() {
+    refused_elsewhere(|snapshot, group, _| snapshot.restore(group).map(drop));
+}
+
+#[test]
+fn a_snapshot_is_prepared_again_on_its_own_device_only() {
+    refused_elsewhere(|snapshot, group, ids| {
+        snapshot.restore_collective(group, ids, None, STREAM).map(drop)
+    });
 }
