@@ -50,6 +50,12 @@ unsafe impl Send for Block {}
 // SAFETY: nothing is read through it.
 unsafe impl Sync for Block {}
 
+impl Block {
+    pub(super) fn pointer(&self) -> *mut u8 {
+        self.pointer.cast()
+    }
+}
+
 impl Drop for Block {
     fn drop(&mut self) {
         if let Some(free_fn) = self.allocator.0.free_fn {

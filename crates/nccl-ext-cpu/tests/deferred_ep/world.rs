@@ -60,3 +60,17 @@ pub(crate) fn order(comm: &Comm, before: Stream<'_>, after: Stream<'_>) -> Resul
     event.record(before)?;
     after.wait(&event)
 }
+
+/// The calls that most races are of.
+pub(crate) const DISPATCH: &str = "ncclEpDispatch";
+pub(crate) const COMBINE: &str = "ncclEpCombine";
+pub(crate) const FILL: &str = "cuMemsetD8Async";
+
+/// All races are of these two calls, on two streams.
+#[track_caller]
+pub(crate) fn assert_calls(races: &[Race], calls: [&'static str; 2]) {
+    for race in races {
+        assert_eq!(race.calls, calls.into(), "{race:?}");
+        assert_eq!(race.streams.len(), 2, "{race:?}");
+    }
+}

@@ -116,9 +116,12 @@ pub(crate) fn prepare(group: &View<'_>, checked: &Checked, num_topk: i32) -> Out
         Some(memory) => (Some(check_memory(group, memory, bytes)?), None),
         None => (None, group.allocator.allocate(bytes)?),
     };
-    let low = match &checked.memory {
-        Some(memory) if settings.algorithm == Algorithm::LowLatency => {
+    let low = match (settings.algorithm, &checked.memory, &block) {
+        (Algorithm::LowLatency, Some(memory), _) => {
             LowLatency::with_memory(memory.data(group.member, WindowOnly::Undefined)?, bytes)
+        }
+        (Algorithm::LowLatency, None, Some(block)) => {
+            LowLatency::with_memory(block.pointer(), bytes)
         }
         _ => LowLatency::default(),
     };

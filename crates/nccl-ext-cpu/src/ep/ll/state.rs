@@ -24,8 +24,8 @@ pub(crate) struct LowLatency {
     memory: Option<HandleMemory>,
 }
 
-/// Handle memory of the caller's. Vendors' kernels keep there what [`Work`] has here, so only who
-/// uses it after whom matters.
+/// Handle memory of the caller's, or of the caller's allocator. The vendor's kernels keep there what
+/// [`Work`] has here, so only who uses it after whom matters.
 struct HandleMemory {
     data: *mut u8,
     bytes: usize,
@@ -37,7 +37,7 @@ unsafe impl Send for HandleMemory {}
 unsafe impl Sync for HandleMemory {}
 
 impl LowLatency {
-    /// A handle with so many bytes of memory of the caller's.
+    /// A handle with so many bytes of such memory.
     pub(crate) fn with_memory(data: *mut u8, bytes: usize) -> Self {
         Self { memory: Some(HandleMemory { data, bytes }), ..Self::default() }
     }

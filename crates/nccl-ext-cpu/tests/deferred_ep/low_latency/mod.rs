@@ -3,4 +3,5 @@
 mod races;
 mod rank;
 mod rounds;
+mod shared_memory;
 mod waits;

@@ -1,19 +1,13 @@
 //! Calls that nothing orders are found, whichever of the two comes second.
 
 use std::rc::Rc;
-use std::sync::Mutex;
-use std::sync::mpsc::channel;
 
 use nccl_ep_sys::ncclEpLayout_t;
-use nccl_ext_core::{Buffer, DeviceBuffer, DeviceBufferMut, OwnedStream, Result, Stream, bf16};
+use nccl_ext_core::{Buffer, DeviceBufferMut, OwnedStream, Result, Stream};
 use nccl_ext_test::cpu::ep::*;
 
 use super::rank::DeviceRank;
-use crate::world::{Race, races};
-
-const DISPATCH: &str = "ncclEpDispatch";
-const COMBINE: &str = "ncclEpCombine";
-const FILL: &str = "cuMemsetD8Async";
+use crate::world::{COMBINE, DISPATCH, FILL, Race, assert_calls, races};
 
 /// The races of two ranks that do the same with two streams each.
 #[track_caller]
@@ -29,14 +23,6 @@ fn races_of_two_streams(
         let _ = body(&mut ll, a, b);
         ll.end(comm, &[a, b])
     })
-}
-
-#[track_caller]
-fn assert_calls(races: &[Race], calls: [&'static str; 2]) {
-    for race in races {
-        assert_eq!(race.calls, calls.into(), "{race:?}");
-        assert_eq!(race.streams.len(), 2, "{race:?}");
-    }
 }
 
 /// Both use what all operations of a group share (EP 4.11).
@@ -162,67 +148,6 @@ fn two_handles_of_a_group_on_two_streams() {
             assert!(race.calls.contains(DISPATCH), "{race:?}");
         }
     }
-}
-
-/// A sender writes into a window from its own dispatch on, and its receiver may still read (EP 4.3).
-#[test]
-fn a_window_used_again_without_a_fence() {
-    let races = races(2, |comm| {
-        let stream = OwnedStream::new(comm)?;
-        let stream = stream.stream();
-        let mut ll = DeviceRank::new(comm, G2, RANK_MAJOR);
-        ll.rows.register(comm);
-        let rows = Buffer::<bf16>::zeroed(comm, ll.rows.buffer.len())?;
-        // No combine: nobody tells the senders when the rows have been read.
-        let rounds = || -> Result<()> {
-            let mut rows = rows;
-            for _ in 0..2 {
-                ll.dispatch(stream);
-                rows.copy_from(&ll.rows.buffer, stream)?;
-            }
-            std::mem::forget(rows);
-            Ok(())
-        };
-        let _ = rounds();
-        ll.end(comm, &[stream])
-    });
-    assert_calls(&races, [DISPATCH, "cuMemcpyDtoDAsync"]);
-    for race in &races {
-        let ranks = ["rank 0", "rank 1"];
-        let named = |rank| race.streams.iter().any(|stream| stream.contains(rank));
-        assert!(ranks.into_iter().all(named), "{race:?}");
-    }
-}
-
-/// Memory of one rank that another uses.
-#[test]
-fn two_ranks_without_an_order() {
-    let (send, receive) = channel::<usize>();
-    let ends = Mutex::new((send, receive));
-    let races = races(2, |comm| {
-        let stream = OwnedStream::new(comm)?;
-        let stream = stream.stream();
-        let mut ll = DeviceRank::new(comm, G2, EXPERT_MAJOR);
-        // All ranks meet, so what came before is not what is found.
-        drop(TestGroup::new(comm, &G2.config(HIGH_THROUGHPUT, LL_HIDDEN)));
-        if comm.rank() == 0 {
-            let address = ll.tokens.buffer.raw().ptr.addr();
-            ends.lock().unwrap().0.send(address).unwrap();
-        } else {
-            let address = loop {
-                if let Ok(address) = ends.lock().unwrap().1.try_recv() {
-                    break address;
-                }
-                std::thread::yield_now();
-            };
-            let fill = comm.backend().driver().fill.unwrap();
-            // SAFETY: rank 0 keeps its tokens; that it uses them meanwhile is what is found.
-            let _ = unsafe { fill(address as u64, 0, 64, stream.as_raw()) };
-        }
-        ll.dispatch(stream);
-        ll.end(comm, &[stream])
-    });
-    assert_calls(&races, [DISPATCH, FILL]);
 }
 
 #[test]
