@@ -20,4 +20,5 @@ mod received;
 mod round_trip;
 mod snapshot;
 mod staged;
+mod streams;
 mod support;
