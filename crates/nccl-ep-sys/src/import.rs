@@ -19,7 +19,8 @@ pub struct ImportApi {
     /// Binds handle memory that an update has prepared, or a copy of it, to a new handle of a
     /// group of the same shape. High throughput only; local.
     ///
-    /// `num_tokens`, `num_topk` and `topk_idx_datatype` are those of the update.
+    /// `num_tokens`, `num_topk` and `topk_idx_datatype` are those of the update. The memory is read in the
+    /// call, so whatever streams still write there is waited for before.
     pub ncclExtImportHandle: unsafe extern "C" fn(
         handle: *mut ncclEpHandle_t,
         ep_group: ncclEpGroup_t,

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use nccl_ep_sys::ncclEpHandle_t;
-use nccl_ext_core::{Result, Use};
+use nccl_ext_core::{Result, Usage, Use};
 
 pub(crate) use layout_info::LayoutInfoDescriptors;
 pub use memory::HandleMemory;
@@ -80,9 +80,14 @@ impl Handle {
         Ok(self.memory.take())
     }
 
+    /// The hooks of the caller's memory.
+    pub(crate) fn memory_usage(&self) -> Option<&dyn Usage> {
+        self.memory.as_ref().and_then(|memory| memory.usage())
+    }
+
     /// The use of the caller's memory by a call of this handle.
     pub(crate) fn memory_use(&self) -> Use<'_> {
-        Use::write(self.memory.as_ref().and_then(|memory| memory.usage()))
+        Use::write(self.memory_usage())
     }
 
     fn free(&mut self) -> Result<()> {

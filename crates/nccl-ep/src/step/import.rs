@@ -2,7 +2,7 @@
 
 use nccl_ep_sys::ImportApi;
 use nccl_ext_core::binding::BindingStruct;
-use nccl_ext_core::{Error, Result, Use};
+use nccl_ext_core::{Error, Result, Stream, Use};
 
 use super::{Indices, Step};
 use crate::config::HandleConfig;
@@ -17,7 +17,9 @@ impl Group {
     /// Binds handle memory that an update has prepared, or a copy of it, to a new handle, which
     /// dispatches and combines with that routing at once. Local; high throughput only.
     ///
-    /// The group must have the configuration of the one that prepared the memory.
+    /// The group must have the configuration of the one that prepared the memory. The call waits until
+    /// earlier uses of the memory are done; of memory without
+    /// [`usage`](nccl_ext_core::DeviceBuffer::usage) the caller waits before.
     ///
     /// # Errors
     /// [`Error::Invalid`] when a rule of imports or handles is broken. [`Error::Unsupported`] when
@@ -63,6 +65,12 @@ impl Group {
         let tokens = u32::try_from(state.num_tokens).unwrap_or(u32::MAX);
         let _device = shared.comm.activate()?;
         let calls = shared.comm.lock();
+        // The memory is read in the call itself, and an update or a copy may still be on its way.
+        if let Some(usage) = handle.memory_usage() {
+            let stream = Stream::DEFAULT;
+            let wait = || stream.synchronize(&shared.comm);
+            shared.comm.enqueue(stream, &[Use::read(Some(usage))], wait)?;
+        }
         // SAFETY: the group lives, all pointers outlive the call, the memory stays with the handle.
         let imported = unsafe {
             shared.call(

@@ -19,6 +19,7 @@ mod plan;
 mod received;
 mod round_trip;
 mod snapshot;
+mod snapshot_streams;
 mod staged;
 mod streams;
 mod support;
