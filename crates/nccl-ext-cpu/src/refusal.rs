@@ -33,17 +33,17 @@ pub enum FailureClass {
 pub(crate) type Outcome<T = ()> = Result<T, Refusal>;
 
 /// Why a call does not succeed.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Refusal(Box<Inner>);
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Inner {
     code: ncclResult_t,
     class: Option<FailureClass>,
     what: What,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum What {
     /// The words of [`Error::Native`]; the entry point adds its name and the code.
     Detail(String),

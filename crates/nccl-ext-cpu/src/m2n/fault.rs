@@ -50,14 +50,14 @@ pub(super) fn require(holds: bool, rule: impl FnOnce() -> BrokenRule) -> Result<
 }
 
 /// What ends a call.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct Fault {
     /// What `ncclM2nGetLastError` says.
     pub(super) text: String,
     cause: Cause,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum Cause {
     Rule {
         code: ncclResult_t,

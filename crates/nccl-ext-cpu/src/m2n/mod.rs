@@ -1,8 +1,9 @@
 //! libnccl_m2n's table.
 //!
 //! A call checks its arguments in the vendor's order, shows its transfers to all ranks of the
-//! communicator, whether they are in a mesh or not, and is complete when it returns: every
-//! destination rank has copied its tiles from the sources' memory.
+//! communicator, whether they are in a mesh or not, and every destination rank copies its tiles from
+//! the sources' memory. What a rank can find wrong alone is the call's result; the rest is work of the
+//! stream, and complete when the call returns unless the world is a deferred one.
 //!
 //! The model is PACK, the default transport, on one NVLink domain of all ranks (M2N 3.6, 3.9),
 //! with its limits and its choice of source replicas. Calls that need a device-controlled network
@@ -25,6 +26,7 @@
 //! descriptor       the caller's descriptors, and the transfer in normal form
 //! plan             who feeds whom, which bytes
 //! published        what a rank shows to the others
+//! progress  epoch  work that streams were given, and the settings that it was given under
 //! check            everything that is refused
 //! meeting          where ranks meet, agree and fetch their tiles
 //! call             handles, single reshards, groups
@@ -35,10 +37,12 @@ mod call;
 mod check;
 mod descriptor;
 mod environment;
+mod epoch;
 mod fault;
 mod last_error;
 mod meeting;
 mod plan;
+mod progress;
 mod published;
 
 use core::ffi::{CStr, c_char};
@@ -52,6 +56,7 @@ use self::call::single::Request;
 use self::call::{group, runtime, single};
 use self::descriptor::RawTensor;
 use self::fault::{BrokenRule, Fault, require};
+use self::meeting::Caller;
 use crate::entry::{Scope, entry};
 use crate::refusal::last_text;
 
@@ -147,12 +152,12 @@ unsafe fn request(
     call(name, |scope| {
         // SAFETY: this function's contract.
         let (src, dst) = unsafe { (RawTensor::read(src), RawTensor::read(dst)) };
-        let request = Request { handle, comm, src, dst };
+        let request = Request { handle, comm, src, dst, stream };
         if group::is_active() {
-            return group::record(request, stream).map_err(Fault::from);
+            return group::record(request).map_err(Fault::from);
         }
         // SAFETY: this function's contract.
-        unsafe { single::reshard(scope, &request) }
+        unsafe { single::reshard(scope, &request, Caller::Single(name)) }
     })
 }
 

@@ -112,7 +112,8 @@ impl World {
         Ok(operation)
     }
 
-    /// Waits until all ranks have posted the operation.
+    /// Waits until all ranks have posted the operation, and comes after what they did before they
+    /// posted.
     pub(super) fn await_posts(
         &self,
         rank: usize,
@@ -121,6 +122,20 @@ impl World {
         phase: &'static str,
         when_given_up: WhenGivenUp,
     ) -> Outcome {
+        let starts = self.await_starts(rank, sequence, operation, phase, when_given_up)?;
+        starts.iter().for_each(queue::join);
+        Ok(())
+    }
+
+    /// Waits until all ranks have posted the operation; what happened before each did.
+    pub(super) fn await_starts(
+        &self,
+        rank: usize,
+        sequence: SequenceId,
+        operation: u64,
+        phase: &'static str,
+        when_given_up: WhenGivenUp,
+    ) -> Outcome<Vec<queue::Clock>> {
         let (start, delayed) = (Instant::now(), self.delayed.load(Ordering::Relaxed));
         let mut state = lock(&self.state);
         let refusal = loop {
@@ -128,10 +143,7 @@ impl World {
             if entry.all_posted(operation) {
                 let starts = entry.starts(operation);
                 state.waiting[rank] = None;
-                drop(state);
-                // Who has seen all posts comes after what the ranks did before they posted.
-                starts.iter().for_each(queue::join);
-                return Ok(());
+                return Ok(starts);
             }
             if let Some(refusal) = state.obstacle(rank, sequence, operation, start) {
                 break refusal;

@@ -157,6 +157,25 @@ impl Member {
         Ok(result)
     }
 
+    /// One operation with all ranks, as [`collective`](Self::collective), that orders nothing: `work`
+    /// joins the clocks of those ranks, of their posts and indexed by rank, that it comes after.
+    pub(crate) fn meet<D: Descriptor, T>(
+        &self,
+        sequence: SequenceId,
+        descriptor: &D,
+        work: impl FnOnce(&[&D], &[queue::Clock]) -> T,
+    ) -> Outcome<T> {
+        let operation = self.world.post(self.rank, sequence, descriptor, false)?;
+        let give_up = WhenGivenUp::Withdraw;
+        let starts = self.world.await_starts(self.rank, sequence, operation, D::NAME, give_up)?;
+        let guard = Working { member: self, sequence, operation };
+        // SAFETY: as in `collective_among_staged`.
+        let peers = unsafe { self.world.descriptors::<D>(sequence, operation) };
+        let result = work(&peers, &starts);
+        drop(guard);
+        Ok(result)
+    }
+
     /// The number that this rank's next operation on a sequence will have.
     pub(crate) fn next_operation(&self, sequence: SequenceId) -> Outcome<u64> {
         Ok(lock(&self.world.state).sequence(sequence)?.posted[self.rank] + 1)

@@ -8,9 +8,9 @@ use super::single::Request;
 use crate::entry::Scope;
 use crate::m2n::check::{bounds, ranges};
 use crate::m2n::descriptor::Layout;
-use crate::m2n::environment::Environment;
+use crate::m2n::epoch::Epoch;
 use crate::m2n::fault::{BrokenRule, Fault};
-use crate::m2n::meeting::ready;
+use crate::m2n::meeting::{Caller, Issue, issue, ready};
 use crate::m2n::plan::load_balance;
 use crate::m2n::published::{Entry, EntryFailure};
 use crate::world::Member;
@@ -22,30 +22,44 @@ pub(crate) enum Fused {
     OneByOne,
 }
 
-/// Runs a bucket: requests with their indices in the group.
+/// Runs a bucket: requests with their indices in the group of `count` entries. Its launches are one
+/// piece of work of the stream.
 ///
 /// # Safety
 /// The C contract of `ncclReshard` for each request.
 pub(super) unsafe fn run(
     scope: &Scope,
     bucket: &[(usize, Request)],
+    count: usize,
 ) -> Result<Fused, EntryFailure<Fault>> {
     let Some(last) = bucket.last() else { return Ok(Fused::Done) };
     // SAFETY: this function's contract.
     let checked = unsafe { check(scope, bucket, last)? };
-    let Some(Checked { environment, member, launches, mut refused }) = checked else {
+    let Some(Checked { epoch, member, launches, mut refused }) = checked else {
         return Ok(Fused::OneByOne);
     };
+    // What a launch is refused for ends the bucket, but not the launches before it.
+    let mut outcome = Ok(Fused::Done);
+    let mut issued = Vec::with_capacity(launches.len());
     for launch in launches {
-        // SAFETY: this function's contract.
-        unsafe { launch.run(&environment, &member, refused.take())? };
+        match launch.check(&epoch.environment, member.size()) {
+            Ok(()) => issued.push(launch.publish(refused.take())),
+            Err(stop) => {
+                outcome = Err(stop.into());
+                break;
+            }
+        }
     }
-    Ok(Fused::Done)
+    let (stream, caller) = (last.1.stream, Caller::Bucket { count });
+    let to = Issue { epoch: &epoch, member: &member, stream, caller };
+    // SAFETY: this function's contract.
+    unsafe { issue(to, issued)? };
+    outcome
 }
 
 /// What a bucket needs when it has been checked.
 struct Checked {
-    environment: Arc<Environment>,
+    epoch: Arc<Epoch>,
     member: Arc<Member>,
     launches: Vec<Launch>,
     /// What this rank alone has found wrong.
@@ -70,7 +84,8 @@ unsafe fn check(
     }
     // What concerns the bucket as a whole is blamed on its last entry, as the vendor's library
     // does.
-    let environment = runtime::acquire(API, handle).map_err(EntryFailure::at(last))?;
+    let epoch = runtime::acquire(API, handle).map_err(EntryFailure::at(last))?;
+    let environment = &epoch.environment;
     // SAFETY: this function's contract.
     let member = unsafe { ready(scope, comm) }.map_err(EntryFailure::at(last))?;
     if environment.split_comm == Some(true) {
@@ -92,7 +107,7 @@ unsafe fn check(
         for &(index, transfer) in &described {
             let layout = &transfer.layout;
             sizes(layout).map_err(EntryFailure::at(index))?;
-            let balance = load_balance(&environment, layout, ranks, true);
+            let balance = load_balance(environment, layout, ranks, true);
             entries.push(Entry { index, transfer, balance });
         }
         Ok(())
@@ -103,15 +118,15 @@ unsafe fn check(
     }
     let mut launches = Vec::new();
     if outcome.is_ok() {
-        launches = Launch::of(&environment, entries);
-        outcome = launches.first().map_or(Ok(()), |launch| launch.check(&environment, ranks));
+        launches = Launch::of(environment, entries);
+        outcome = launches.first().map_or(Ok(()), |launch| launch.check(environment, ranks));
     }
     match (outcome, &alone) {
         (Err(_), Some(own)) => return Err(own.clone().into()),
         (Err(stop), None) => return Err(stop.into()),
         (Ok(()), _) => {}
     }
-    Ok(Some(Checked { environment, member, launches, refused: alone }))
+    Ok(Some(Checked { epoch, member, launches, refused: alone }))
 }
 
 /// Global shapes and overflow, which the fused path does look at.

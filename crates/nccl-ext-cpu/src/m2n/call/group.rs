@@ -2,7 +2,7 @@
 
 use std::cell::RefCell;
 
-use nccl_ext_core::raw::{cudaStream_t, ncclResult_t};
+use nccl_ext_core::raw::ncclResult_t;
 use nccl_m2n_sys::{NCCL_M2N_API_VERSION, ncclDistTensor_t, ncclMesh_t};
 
 use super::fused::{self, Fused};
@@ -12,6 +12,7 @@ use crate::entry::Scope;
 use crate::m2n::descriptor::Header;
 use crate::m2n::environment::CopyAlgorithm;
 use crate::m2n::fault::{BrokenRule, Fault, require};
+use crate::m2n::meeting::Caller;
 use crate::m2n::published::EntryFailure;
 
 /// A bucket with more entries goes one by one.
@@ -26,13 +27,7 @@ struct Recording {
     depth: usize,
     /// The first refusal while recording: it is what every later call of the group returns.
     latched: Option<BrokenRule>,
-    entries: Vec<Recorded>,
-}
-
-/// A request, and the stream that only decides which others it runs with.
-struct Recorded {
-    request: Request,
-    stream: usize,
+    entries: Vec<Request>,
 }
 
 thread_local! {
@@ -57,7 +52,7 @@ pub(crate) fn abort() {
 }
 
 /// Records a request in the active group.
-pub(crate) fn record(request: Request, stream: cudaStream_t) -> Result<(), BrokenRule> {
+pub(crate) fn record(request: Request) -> Result<(), BrokenRule> {
     RECORDING.with_borrow_mut(|group| {
         let Some(group) = group else { return Ok(()) };
         if group.latched.is_none() {
@@ -66,8 +61,7 @@ pub(crate) fn record(request: Request, stream: cudaStream_t) -> Result<(), Broke
         if let Some(rule) = &group.latched {
             return Err(rule.clone());
         }
-        let stream = if stream.is_null() { LEGACY_STREAM } else { stream.addr() };
-        group.entries.push(Recorded { request, stream });
+        group.entries.push(request);
         Ok(())
     })
 }
@@ -125,16 +119,18 @@ pub(crate) unsafe fn end(scope: &Scope) -> Result<(), Fault> {
     let count = entries.len();
     for bucket in buckets(entries) {
         // SAFETY: this function's contract.
-        let result = unsafe { run(scope, &bucket) };
+        let result = unsafe { run(scope, &bucket, count) };
         result.map_err(|EntryFailure { index, why }| why.of_entry(index, count))?;
     }
     Ok(())
 }
 
 /// Entries by handle, communicator and stream, in the order of their first.
-fn buckets(entries: Vec<Recorded>) -> Vec<Vec<(usize, Request)>> {
+fn buckets(entries: Vec<Request>) -> Vec<Vec<(usize, Request)>> {
     let mut buckets: Vec<(_, Vec<(usize, Request)>)> = Vec::new();
-    for (index, Recorded { request, stream }) in entries.into_iter().enumerate() {
+    for (index, request) in entries.into_iter().enumerate() {
+        let stream = request.stream;
+        let stream = if stream.is_null() { LEGACY_STREAM } else { stream.addr() };
         let key = (request.handle, request.comm, stream);
         match buckets.iter_mut().find(|(other, _)| *other == key) {
             Some((_, bucket)) => bucket.push((index, request)),
@@ -144,23 +140,30 @@ fn buckets(entries: Vec<Recorded>) -> Vec<Vec<(usize, Request)>> {
     buckets.into_iter().map(|(_, bucket)| bucket).collect()
 }
 
+/// Runs a bucket of a group of `count` entries, all of it on one stream.
+///
 /// # Safety
 /// As [`end`].
-unsafe fn run(scope: &Scope, bucket: &[(usize, Request)]) -> Result<(), EntryFailure<Fault>> {
+unsafe fn run(
+    scope: &Scope,
+    bucket: &[(usize, Request)],
+    count: usize,
+) -> Result<(), EntryFailure<Fault>> {
     let whole = bucket.iter().all(|(_, request)| request.src.is_some() && request.dst.is_some());
     let fusible = whole
         && (2..=MOST_FUSED).contains(&bucket.len())
-        && runtime::peek().algorithm == CopyAlgorithm::Pack;
+        && runtime::peek_algorithm() == CopyAlgorithm::Pack;
     if fusible {
         // SAFETY: this function's contract.
-        match unsafe { fused::run(scope, bucket)? } {
+        match unsafe { fused::run(scope, bucket, count)? } {
             Fused::Done => return Ok(()),
             Fused::OneByOne => {}
         }
     }
     for &(index, ref request) in bucket {
+        let caller = Caller::Entry { index, count };
         // SAFETY: this function's contract.
-        unsafe { single::reshard(scope, request) }.map_err(EntryFailure::at(index))?;
+        unsafe { single::reshard(scope, request, caller) }.map_err(EntryFailure::at(index))?;
     }
     Ok(())
 }

@@ -3,10 +3,8 @@
 use crate::m2n::check::limits;
 use crate::m2n::descriptor::{Layout, Side};
 use crate::m2n::environment::Environment;
-use crate::m2n::fault::{BrokenRule, Fault, require};
-use crate::m2n::meeting::exchange;
+use crate::m2n::fault::{BrokenRule, require};
 use crate::m2n::published::{Entry, EntryFailure, Published};
-use crate::world::Member;
 
 /// What texts about entries of a fused bucket begin with.
 pub(super) const API: &str = "ncclM2nGroupEnd";
@@ -92,16 +90,8 @@ impl Launch {
         Ok(())
     }
 
-    /// # Safety
-    /// The C contract of `ncclReshard` for each entry.
-    pub(super) unsafe fn run(
-        self,
-        environment: &Environment,
-        member: &Member,
-        refused: Option<EntryFailure<BrokenRule>>,
-    ) -> Result<(), EntryFailure<Fault>> {
-        self.check(environment, member.size())?;
-        // SAFETY: this function's contract.
-        unsafe { exchange(member, Published { entries: self.entries, refused }) }
+    /// What a rank shows of it to the others.
+    pub(super) fn publish(self, refused: Option<EntryFailure<BrokenRule>>) -> Published {
+        Published { entries: self.entries, refused }
     }
 }

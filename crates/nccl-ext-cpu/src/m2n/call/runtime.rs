@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use nccl_m2n_sys::{NCCL_M2N_API_MAGIC, ncclM2nConfig_t, ncclM2nHandle_t};
 
 use crate::lock::lock;
-use crate::m2n::environment::Environment;
+use crate::m2n::environment::{CopyAlgorithm, Environment};
+use crate::m2n::epoch::Epoch;
 use crate::m2n::fault::{BrokenRule, require};
 
 /// What the whole process shares. It is locked for a look-up, never while ranks meet.
@@ -17,21 +18,21 @@ struct Runtime {
     /// Whether the handle behind NULL is live.
     default: bool,
     /// What the first live handle read. An epoch lasts until no handle lives.
-    environment: Option<Arc<Environment>>,
+    epoch: Option<Arc<Epoch>>,
 }
 
 static RUNTIME: Mutex<Runtime> =
-    Mutex::new(Runtime { issued: 0, live: BTreeSet::new(), default: false, environment: None });
+    Mutex::new(Runtime { issued: 0, live: BTreeSet::new(), default: false, epoch: None });
 
 impl Runtime {
-    fn environment(&mut self) -> Arc<Environment> {
-        Arc::clone(self.environment.get_or_insert_with(|| Arc::new(Environment::read())))
+    fn epoch(&mut self) -> Arc<Epoch> {
+        Arc::clone(self.epoch.get_or_insert_with(|| Arc::new(Epoch::begin())))
     }
 
-    fn release(&mut self) {
-        if self.live.is_empty() && !self.default {
-            self.environment = None;
-        }
+    /// Ends the epoch when no handle lives; the one that has ended.
+    fn release(&mut self) -> Option<Arc<Epoch>> {
+        let in_use = self.default || !self.live.is_empty();
+        if in_use { None } else { self.epoch.take() }
     }
 }
 
@@ -65,7 +66,7 @@ pub(crate) unsafe fn init(
         })?;
     }
     let mut runtime = lock(&RUNTIME);
-    runtime.environment();
+    runtime.epoch();
     runtime.issued += 1;
     let token = runtime.issued;
     runtime.live.insert(token);
@@ -75,7 +76,8 @@ pub(crate) unsafe fn init(
     Ok(())
 }
 
-/// Local here: there is nothing that ranks would have to give up together.
+/// Local here: there is nothing that ranks would have to give up together. The end of the epoch
+/// waits for what streams were given under it (M2N 4.1).
 pub(crate) fn finalize(handle: ncclM2nHandle_t) -> Result<(), BrokenRule> {
     let mut runtime = lock(&RUNTIME);
     if handle.is_null() {
@@ -84,28 +86,32 @@ pub(crate) fn finalize(handle: ncclM2nHandle_t) -> Result<(), BrokenRule> {
         let known = runtime.live.remove(&handle.addr());
         require(known, || unknown("ncclM2nFinalize", handle))?;
     }
-    runtime.release();
+    let ended = runtime.release();
+    drop(runtime);
+    if let Some(epoch) = ended {
+        epoch.wait();
+    }
     Ok(())
 }
 
 /// The settings behind a handle; NULL creates the default one (check 26 of M2N 2.1).
-pub(crate) fn acquire(api: &str, handle: ncclM2nHandle_t) -> Result<Arc<Environment>, BrokenRule> {
+pub(crate) fn acquire(api: &str, handle: ncclM2nHandle_t) -> Result<Arc<Epoch>, BrokenRule> {
     let mut runtime = lock(&RUNTIME);
     if handle.is_null() {
         runtime.default = true;
     } else {
         require(runtime.live.contains(&handle.addr()), || unknown(api, handle))?;
     }
-    Ok(runtime.environment())
+    Ok(runtime.epoch())
 }
 
-/// The settings that [`acquire`] would give.
+/// The copy algorithm of the settings that [`acquire`] would give.
 ///
 /// The vendor's library takes its built-in ones where no epoch has begun, so that ranks of one
 /// process may disagree and hang (M2N 4.3).
-pub(crate) fn peek() -> Arc<Environment> {
-    let environment = lock(&RUNTIME).environment.clone();
-    environment.unwrap_or_else(|| Arc::new(Environment::read()))
+pub(crate) fn peek_algorithm() -> CopyAlgorithm {
+    let epoch = lock(&RUNTIME).epoch.clone();
+    epoch.map_or_else(|| Environment::read().algorithm, |epoch| epoch.environment.algorithm)
 }
 
 fn unknown(api: &str, handle: ncclM2nHandle_t) -> BrokenRule {

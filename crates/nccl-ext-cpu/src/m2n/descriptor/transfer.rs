@@ -71,6 +71,9 @@ pub(crate) struct Buffers {
     pub(crate) dst: *mut u8,
 }
 
+// SAFETY: memory belongs to no thread; who follows the pointers keeps the C contract.
+unsafe impl Send for Buffers {}
+
 /// One reshard as one rank sees it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Transfer {
