@@ -34,6 +34,8 @@ impl Reduction {
     }
 }
 
+/// A collective on another stream than the one before it waits for that on the device, as do the uses of
+/// the buffers.
 impl Comm {
     /// Gathers `send` of every rank into `recv`, in rank order. `recv` is `size` times as long.
     ///
@@ -48,7 +50,7 @@ impl Comm {
     {
         let from = send.usage();
         let (send, to) = (send.raw(), recv.raw_mut());
-        let uses = [Use::read(from), Use::write(recv.usage())];
+        let uses = [self.collective_use(), Use::read(from), Use::write(recv.usage())];
         self.check_pair(&send, &to, self.size(), stream)?;
         let count = send.bytes / send.data_type.size();
         let data_type = send.data_type.as_raw();
@@ -80,7 +82,7 @@ impl Comm {
     {
         let from = send.usage();
         let (send, to) = (send.raw(), recv.raw_mut());
-        let uses = [Use::read(from), Use::write(recv.usage())];
+        let uses = [self.collective_use(), Use::read(from), Use::write(recv.usage())];
         self.check_pair(&send, &to, 1, stream)?;
         let count = send.bytes / send.data_type.size();
         let data_type = send.data_type.as_raw();
@@ -110,7 +112,7 @@ impl Comm {
         B: DeviceBufferMut + ?Sized,
     {
         let raw = buffer.raw_mut();
-        let uses = [Use::write(buffer.usage())];
+        let uses = [self.collective_use(), Use::write(buffer.usage())];
         let checked = self.check_memory("buffer", &raw);
         self.tell_if_local(checked.and_then(|()| self.check_stream(stream)))?;
         let facts = comm::RootFacts { root, ranks: self.size() };

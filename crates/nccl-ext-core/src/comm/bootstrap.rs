@@ -118,6 +118,7 @@ impl Comm {
             calls: Mutex::new(()),
             end: End::new(),
             last_use: Arc::new(LastUse::new(device)),
+            last_collective: LastUse::new(device),
         })))
     }
 }

@@ -28,8 +28,10 @@ struct Inner {
     calls: Mutex<()>,
     /// How it will end.
     end: End,
-    /// Streams that it was used on. NCCL orders its own work; this is for waits and aborts.
+    /// Streams that it was used on, for aborts.
     last_use: Arc<LastUse>,
+    /// Its collectives run one after the other on every rank, whatever the streams.
+    last_collective: LastUse,
 }
 
 // SAFETY: NCCL communicators are not tied to a thread; `calls` keeps two threads from using one at

@@ -38,6 +38,11 @@ impl Comm {
         Use::read(Some(&*self.0.last_use))
     }
 
+    /// The use of the communicator by a collective.
+    pub(crate) fn collective_use(&self) -> Use<'_> {
+        Use::write(Some(&self.0.last_collective))
+    }
+
     /// Waits for everything enqueued on `stream` so far, but no longer than `limit`, and looks out
     /// for an asynchronous error of the communicator meanwhile. What still runs then goes on running:
     /// nothing can stop a kernel.

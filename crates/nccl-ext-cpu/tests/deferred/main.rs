@@ -4,3 +4,4 @@
 
 mod order;
 mod races;
+mod streams;
