@@ -12,6 +12,7 @@ use nccl_ep::{
     Stream, Tensor, TensorMut, TopK, bf16,
 };
 use nccl_ext_core::RawBuffer;
+use nccl_ext_cpu::run_ranks;
 use nccl_ext_test::stub::OrderCall::{self, Recorded, Waits};
 use nccl_ext_test::stub::{ep as stub, take_order};
 
@@ -213,4 +214,39 @@ fn after_an_abort_no_call_reaches_the_library() {
     );
     drop((handle, group));
     assert_eq!(stub::take_calls(), [""; 0]);
+}
+
+/// Case A2 with real work, delayed and interleaved in several ways: the deferred backend would name the
+/// race.
+#[test]
+fn rounds_over_three_streams_are_right_whatever_the_seed() {
+    for seed in 0..10 {
+        let config = nccl_ext_test::worlds::config().deferred(seed);
+        let results = run_ranks(2, &config, |comm: Comm| {
+            let config = GroupConfig::new()
+                .num_experts(4)
+                .max_dispatch_tokens_per_rank(8)
+                .max_token_bytes(1024);
+            let group = Group::create(&comm, &config)?;
+            let layout = Layout::ExpertMajor;
+            let mut handle = group.init_handle(layout, &HandleConfig::new(), TopK::N(2), None)?;
+            let mut buffers = Buffers::new(&comm);
+            buffers.tokens = Buffer::from_slice(&comm, &vec![bf16::ONE; 4 * HIDDEN])?;
+            buffers.weights = Buffer::from_slice(&comm, &[0.5, 1.5, 0.5, 1.5, 0.5, 1.5, 0.5, 1.5])?;
+            let [a, b, c] = [(); 3].map(|()| OwnedStream::new(&comm).unwrap());
+            for ids in [[0, 1, 2, 3, 0, 2, 1, 3], [3, 2, 1, 0, 3, 1, 2, 0]] {
+                buffers.ids.write(&ids, c.stream())?;
+                buffers.round(&mut handle, [a.stream(), b.stream()]);
+            }
+            buffers.ids.write(&[-1; 8], c.stream())?;
+            let Buffers { combined, .. } = buffers;
+            let combined = combined.to_vec(c.stream())?;
+            drop(handle);
+            group.destroy()?;
+            Ok::<_, Error>(combined)
+        });
+        for combined in results {
+            assert_eq!(combined.unwrap(), vec![bf16::from_f32(2.0); 4 * HIDDEN], "seed {seed}");
+        }
+    }
 }
