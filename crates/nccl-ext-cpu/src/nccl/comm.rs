@@ -270,10 +270,11 @@ pub(super) unsafe extern "C" fn query_properties(
             nvmlDev: 0,
             deviceApiSupport: true,
             multimemSupport: false,
-            ginType: ncclGinType_t::NCCL_GIN_TYPE_NONE,
+            // Ranks that are threads reach each other in every way that there is.
+            ginType: ncclGinType_t::NCCL_GIN_TYPE_PROXY,
             nLsaTeams: 1,
-            hostRmaSupport: false,
-            railedGinType: ncclGinType_t::NCCL_GIN_TYPE_NONE,
+            hostRmaSupport: true,
+            railedGinType: ncclGinType_t::NCCL_GIN_TYPE_PROXY,
         };
         // SAFETY: the C contract: writable, and as large as its `size` says.
         unsafe { out.write(properties) };

@@ -1,6 +1,7 @@
 //! Reshards on several streams are ordered by the library, over a driver that writes down what orders
 //! streams.
 
+use nccl_ext_cpu::run_ranks;
 use nccl_ext_test::stub::OrderCall::{Recorded, Waits};
 use nccl_ext_test::stub::{m2n as stub, set_network, take_order};
 use nccl_m2n::{
@@ -8,7 +9,7 @@ use nccl_m2n::{
     Stream,
 };
 
-use crate::stub_runtime::{layouts, setup};
+use crate::stub_runtime::{config as stub_config, layouts, setup};
 
 fn reshard(runtime: &Runtime, comm: &Comm, tile: &Buffer<u8>, stream: Stream<'_>) {
     let (source, destination) = layouts();
@@ -119,4 +120,32 @@ fn after_an_abort_no_call_reaches_the_library() {
     // The runtime is fine; other communicators go on.
     let other = stub::comm_on(comm.backend(), 4, 0);
     reshard(&runtime, &other, &tile, Stream::DEFAULT);
+}
+
+/// With real work, delayed and interleaved in several ways: the deferred backend would name a race.
+#[test]
+fn reshards_over_three_streams_are_right_whatever_the_seed() {
+    for seed in 0..10 {
+        let config = nccl_ext_test::worlds::config().deferred(seed);
+        let results = run_ranks(4, &config, |comm: Comm| {
+            let runtime = Runtime::new(comm.backend(), &stub_config(Agreement::PerShape))?;
+            let (source, destination) = layouts();
+            let [a, b, c] = [(); 3].map(|()| OwnedStream::new(&comm).unwrap());
+            let mut from = Buffer::<u8>::zeroed(&comm, 2)?;
+            let mut to = Buffer::<u8>::zeroed(&comm, 4)?;
+            for (round, stream) in [&a, &b, &a].into_iter().enumerate() {
+                let first = (10 * round + 2 * comm.rank()) as u8;
+                from.write(&[first, first + 1], c.stream())?;
+                let mut to = DistTensorMut::new(&mut to, &destination);
+                let from = DistTensor::new(&from, &source);
+                runtime.reshard(&comm, &from, &mut to, stream.stream())?;
+            }
+            drop(from);
+            let received = to.to_vec(c.stream())?;
+            runtime.finalize()?;
+            Ok::<_, Error>(received)
+        });
+        let received: Vec<Vec<u8>> = results.into_iter().map(Result::unwrap).collect();
+        assert_eq!(received[2..], [[20, 21, 22, 23], [20, 21, 22, 23]], "seed {seed}");
+    }
 }
