@@ -22,7 +22,11 @@
 //! ```
 //!
 //! Of each operation `check` looks at the arguments on the calling thread and gives a plain struct,
-//! `run` is where the ranks meet, and the file beside them (`push`, `pull`, `sum`) moves the data.
+//! `run` gives the rest to the stream, where the ranks meet, and the file beside them (`push`, `pull`,
+//! `sum`) moves the data. So a handle has two states: what a call knows when it returns, which the
+//! next call is checked against, and what the work learns when it runs. The work says which bytes of
+//! the caller's it uses (`queue::read`, `queue::write`), and that it uses what the operations of a
+//! group share (`View::submit_operation`).
 //! Ranks meet in `world` only, except those of a group with masks, which meet in `mask::mailbox`.
 
 mod allocator;

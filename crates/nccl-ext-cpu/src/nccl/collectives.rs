@@ -14,14 +14,16 @@ use crate::queue;
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 use crate::world::{Descriptor, KEYS, Member, SequenceId};
 
-/// Gives the stream a collective's work.
+/// Gives the stream a collective's work. NCCL puts those of a communicator in the order of their
+/// calls, whatever their streams.
 fn submit(
     member: Arc<Member>,
     stream: cudaStream_t,
     call: &'static str,
     work: impl FnOnce(&Member) -> Outcome + Send + 'static,
 ) -> Outcome {
-    queue::submit(member.deferral(), stream, call, move || work(&member))
+    let (order, deferral) = (Arc::clone(member.collectives()), member.deferral());
+    queue::submit_in_order(&order, deferral, stream, call, move || work(&member))
 }
 
 macro_rules! operations {

@@ -38,7 +38,9 @@ pub(crate) use host::{Rank, belong_to};
 pub(crate) use memory::{allocate, is_device};
 pub(crate) use running::{clock, join};
 pub(crate) use stream::Stream;
-pub(crate) use submit::{Deferral, drain, submit, submit_and_wait, wait_for_stream};
+pub(crate) use submit::{
+    CallOrder, Deferral, drain, submit, submit_and_wait, submit_in_order, wait_for_stream,
+};
 
 use crate::refusal::Outcome;
 

@@ -67,6 +67,32 @@ pub(crate) fn submit(
     }
 }
 
+/// Work that runs in the order of its calls, whatever their streams.
+#[derive(Default)]
+pub(crate) struct CallOrder {
+    last: Mutex<Option<Arc<Point>>>,
+}
+
+/// As [`submit`], and after the work of the calls before it in `order`.
+pub(crate) fn submit_in_order(
+    order: &CallOrder,
+    deferral: Deferral,
+    stream: cudaStream_t,
+    call: &'static str,
+    work: impl FnOnce() -> Outcome + Send + 'static,
+) -> Outcome {
+    let Deferral::Of(rank) = deferral else { return work() };
+    let (stream, rank) = stream_of(rank, stream)?;
+    let end: Arc<Point> = Arc::default();
+    let mut last = lock(&order.last);
+    if let Some(before) = last.replace(Arc::clone(&end)) {
+        stream.wait_for(&before);
+    }
+    stream.run(call, Some(rank), work);
+    stream.record(&end);
+    Ok(())
+}
+
 /// As [`submit`], and waits on the calling thread until the work has run: its refusal is the call's.
 pub(crate) fn submit_and_wait(
     deferral: Deferral,

@@ -16,6 +16,7 @@ pub(crate) struct Member {
     world: Arc<World>,
     rank: usize,
     groups: AtomicU64,
+    collectives: Arc<queue::CallOrder>,
     /// The rank as streams know it, where they run its calls.
     deferred: Option<Arc<queue::Rank>>,
 }
@@ -39,7 +40,7 @@ impl Member {
             queue::belong_to(&made);
             made
         });
-        Self { world, rank, groups: AtomicU64::new(0), deferred }
+        Self { world, rank, groups: AtomicU64::new(0), collectives: Arc::default(), deferred }
     }
 
     /// The ordinal of the device that this rank is on.
@@ -54,6 +55,11 @@ impl Member {
     /// Whether this rank's calls are complete when they return.
     pub(crate) fn deferral(&self) -> Deferral {
         self.deferred.as_ref().map_or(Deferral::Never, |rank| Deferral::Of(rank.id()))
+    }
+
+    /// The order of this rank's NCCL collectives.
+    pub(crate) fn collectives(&self) -> &Arc<queue::CallOrder> {
+        &self.collectives
     }
 
     pub(crate) fn size(&self) -> usize {

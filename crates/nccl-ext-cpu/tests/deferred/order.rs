@@ -61,3 +61,25 @@ fn fresh_memory_is_not_zero_by_chance_and_slices_are_refused() -> Result<(), Err
     assert!(error.contains("host memory") && error.contains("device memory"), "{error}");
     Ok(())
 }
+
+/// NCCL puts the collectives of a communicator in the order of their calls, whatever their streams.
+#[test]
+fn collectives_on_two_streams_have_the_order_of_their_calls() {
+    for seed in 0..20 {
+        let sums = run_ranks(3, &CpuConfig::new().deferred(seed), |comm: Comm| {
+            let owned = [OwnedStream::new(&comm)?, OwnedStream::new(&comm)?];
+            let [a, b] = [owned[0].stream(), owned[1].stream()];
+            let mine = Buffer::from_slice(&comm, &[comm.rank() as i32])?;
+            let [mut sum, mut most] =
+                [Buffer::<i32>::zeroed(&comm, 1)?, Buffer::<i32>::zeroed(&comm, 1)?];
+            for _ in 0..6 {
+                comm.all_reduce(&mine, &mut sum, Reduction::Sum, a)?;
+                comm.all_reduce(&mine, &mut most, Reduction::Max, b)?;
+            }
+            Ok::<_, Error>([sum.to_vec(a)?[0], most.to_vec(b)?[0]])
+        });
+        for sum in sums {
+            assert_eq!(sum.unwrap(), [3, 2], "seed {seed}");
+        }
+    }
+}
