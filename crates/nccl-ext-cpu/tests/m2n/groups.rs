@@ -29,7 +29,7 @@ fn nothing_is_issued_when_an_entry_of_the_bucket_is_bad() {
     let case = ReshardCase::plain(4);
     let bad =
         ReshardCase { src: TensorSide { shape: vec![1; 7], ..case.src.clone() }, ..case.clone() };
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let mut tiles = [(); 3].map(|()| case.pattern_tiles(comm.rank()));
         group_start();
         assert_ok(case.call(comm, &mut tiles[0]));
@@ -44,7 +44,7 @@ fn nothing_is_issued_when_an_entry_of_the_bucket_is_bad() {
 #[test]
 fn an_earlier_bucket_stays_issued() {
     let case = ReshardCase::plain(4);
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let mut first = case.pattern_tiles(comm.rank());
         group_start();
         assert_ok(case.call(comm, &mut first));
@@ -62,7 +62,7 @@ fn an_earlier_bucket_stays_issued() {
 #[test]
 fn descriptors_are_copied() {
     let case = ReshardCase::new(4, 2, "{2}@0 [S0] 3x4", "{2}@2 [S1] 6x2");
-    every_rank(4, |comm| {
+    both_ways(4, |comm| {
         let mut tiles = case.pattern_tiles(comm.rank());
         let [mut src, mut dst] = case.descriptors(&mut tiles);
         group_start();
@@ -86,7 +86,7 @@ fn with_two_communicators(
     body: impl Fn(&Comm, Option<&Comm>) + Sync,
 ) {
     let id = unique_id(&worlds::config());
-    every_rank(count, |comm| {
+    both_ways(count, |comm| {
         let local = second.iter().position(|&rank| rank == comm.rank());
         let other = local.map(|rank| Comm::init_rank(backend(), second.len(), &id, rank).unwrap());
         body(comm, other.as_ref());
@@ -119,7 +119,7 @@ fn buckets_run_in_the_order_of_their_first_entries() {
 #[test]
 fn a_null_descriptor_keeps_a_bucket_from_fusing() {
     let case = ReshardCase::plain(8);
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let mut tiles = case.pattern_tiles(comm.rank());
         group_start();
         assert_ok(case.call(comm, &mut tiles));
@@ -135,7 +135,7 @@ fn a_null_descriptor_keeps_a_bucket_from_fusing() {
 #[test]
 fn an_alias_on_one_rank_fails_all() {
     let case = ReshardCase::new(3, 1, "{1}@0 [R] 4", "{1}@1 [R] 4");
-    every_rank(3, |comm| {
+    both_ways(3, |comm| {
         let mut first = case.pattern_tiles(comm.rank());
         let mut second = case.pattern_tiles(comm.rank());
         group_start();
@@ -162,7 +162,7 @@ fn an_alias_on_one_rank_fails_all() {
 #[test]
 fn two_explicit_handles_are_two_buckets() {
     let case = ReshardCase::plain(4);
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let handles = [(); 2].map(|()| init_handle());
         // One source of both would be refused in one bucket.
         let mut tiles = case.pattern_tiles(comm.rank());
@@ -179,7 +179,7 @@ fn two_explicit_handles_are_two_buckets() {
 #[test]
 fn another_order_of_entries_fails_all_ranks() {
     let cases = [ReshardCase::plain(4), ReshardCase::plain(6)];
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let mut tiles = [0, 1].map(|i| cases[i].pattern_tiles(comm.rank()));
         let order = if comm.rank() == 0 { [0, 1] } else { [1, 0] };
         group_start();
@@ -196,7 +196,7 @@ fn another_order_of_entries_fails_all_ranks() {
 #[test]
 fn a_group_does_not_meet_single_calls() {
     let case = ReshardCase::plain(4);
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         let mut tiles = [(); 2].map(|()| case.pattern_tiles(comm.rank()));
         let code = if comm.rank() == 0 {
             group_start();
@@ -216,7 +216,7 @@ fn a_group_does_not_meet_single_calls() {
 #[test]
 fn more_than_4096_entries_go_one_by_one() {
     let case = ReshardCase::plain(3);
-    every_rank(2, |comm| {
+    both_ways(2, |comm| {
         // Entries share their source, which only a fused bucket refuses.
         let mut tiles = case.pattern_tiles(comm.rank());
         for (count, expected) in [(4097, SUCCESS), (4096, INVALID_ARGUMENT)] {

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "tests")]
 
+mod deferred;
 mod disagreement;
 mod groups;
 mod random_meshes;

@@ -98,7 +98,7 @@ proptest! {
     /// Tiles are slices, and neither the sources nor a byte around the tiles change.
     #[test]
     fn a_reshard_slices_the_global_tensor(case in case(0)) {
-        every_rank(case.ranks, |comm| case.run(comm));
+        both_ways(case.ranks, |comm| case.run(comm));
     }
 }
 
@@ -110,7 +110,7 @@ proptest! {
     fn a_group_does_what_single_calls_do(mut cases in prop::collection::vec(case(1), 1..6)) {
         let count = cases.iter().map(|case| case.ranks).max().unwrap();
         cases.push(cases[0].clone());
-        every_rank(count, |comm| {
+        both_ways(count, |comm| {
             let rank = comm.rank();
             let fresh = |case: &ReshardCase| case.pattern_tiles(rank);
             let mut tiles: Vec<_> = cases.iter().map(fresh).collect();

@@ -16,7 +16,7 @@ fn the_library_says_its_version() {
 
 #[test]
 fn two_ranks_reshard() {
-    every_rank(2, |comm| ReshardCase::plain(8).run(comm));
+    both_ways(2, |comm| ReshardCase::plain(8).run(comm));
 }
 
 /// Ranks in neither mesh take part, and a rank may be in any of many calls.
@@ -28,7 +28,7 @@ fn eight_threads_reshard_at_once() {
         ReshardCase::new(8, 2, "{7}@0 [S0] 12", "{1}@7 [R] 84"),
         ReshardCase::new(8, 8, "{1}@3 [R] 5x5", "{4}@4 [R] 5x5"),
     ];
-    every_rank(8, |comm| {
+    both_ways(8, |comm| {
         for _ in 0..50 {
             for case in &cases {
                 case.run(comm);
@@ -43,7 +43,7 @@ fn worlds_do_not_disturb_each_other() {
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
-                every_rank(4, |comm| (0..50).for_each(|_| case.run(comm)));
+                both_ways(4, |comm| (0..50).for_each(|_| case.run(comm)));
             });
         }
     });
@@ -52,7 +52,7 @@ fn worlds_do_not_disturb_each_other() {
 #[test]
 fn large_tiles_arrive_whole() {
     let case = ReshardCase::new(4, 4, "{2}@0 [S0] 512x1024", "{2}@2 [S1] 1024x512");
-    every_rank(4, |comm| case.run(comm));
+    both_ways(4, |comm| case.run(comm));
 }
 
 /// M2N 2.2: other ways to write the same transfer are the same transfer.
@@ -60,7 +60,7 @@ fn large_tiles_arrive_whole() {
 fn normal_forms_are_compared() {
     let one = ReshardCase::new(4, 1, "{2}@0 [S0] 4", "{2}@2 [R] 8");
     let other = ReshardCase::new(4, 1, "{2,1}@0 [S0,R] 4", "{1,2}@2 [R,R] 8");
-    every_rank(4, |comm| if comm.rank() % 2 == 0 { one.run(comm) } else { other.run(comm) });
+    both_ways(4, |comm| if comm.rank() % 2 == 0 { one.run(comm) } else { other.run(comm) });
 }
 
 /// The lone rank of a communicator copies, in place if it is told to (M2N 2.5).
@@ -72,7 +72,7 @@ fn one_rank_copies_to_itself() {
     ];
     check_rows(rows, |(src, dst)| {
         let case = ReshardCase::new(1, 2, src, dst);
-        every_rank(1, |comm| {
+        both_ways(1, |comm| {
             case.run(comm);
             let mut tile = CanaryTile::of(&case.bytes(&case.src, 0, pattern_byte));
             let pointer = tile.pointer();

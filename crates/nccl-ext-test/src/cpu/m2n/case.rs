@@ -5,6 +5,8 @@ use std::ptr::{null_mut, without_provenance_mut};
 use nccl_ext_core::Comm;
 use nccl_ext_core::raw::{ncclComm_t, ncclDataType_t, ncclResult_t};
 
+use crate::cpu::{done, stream};
+
 use super::{CANARY, CanaryTile, OwnedDescriptor, TensorSide, api, assert_ok};
 
 /// A reshard of bytes: what the source tiles hold is up to the test.
@@ -82,7 +84,7 @@ impl ReshardCase {
         let handle = without_provenance_mut(token);
         // SAFETY: the caller's contract; the descriptors are this frame's, and the tiles the
         // caller's.
-        unsafe { (api().ncclReshard)(handle, comm, src.raw(), dst.raw(), null_mut()) }
+        done(unsafe { (api().ncclReshard)(handle, comm, src.raw(), dst.raw(), stream()) })
     }
 
     /// Source and destination over these tiles.

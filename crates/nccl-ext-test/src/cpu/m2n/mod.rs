@@ -22,7 +22,7 @@ use nccl_ext_core::raw::{ncclComm_t, ncclResult_t};
 use nccl_ext_cpu::{FailureClass, backend, last_refusal};
 use nccl_m2n_sys::{M2nApi, ncclDistTensor_t};
 
-use super::{SUCCESS, take_error};
+use super::{SUCCESS, done, stream, take_error};
 
 pub fn api() -> &'static M2nApi {
     backend().extension::<M2nApi>().unwrap()
@@ -58,7 +58,7 @@ pub fn assert_refused(
     assert!(detail.starts_with(&text), "{detail}");
 }
 
-/// A reshard with the default handle on the null stream.
+/// A reshard with the default handle on the stream of this thread's calls.
 ///
 /// # Safety
 /// The communicator is live; what descriptors of a call that is not refused point to is live until
@@ -69,7 +69,7 @@ pub unsafe fn reshard(
     dst: *const ncclDistTensor_t,
 ) -> ncclResult_t {
     // SAFETY: the caller's contract.
-    unsafe { (api().ncclReshard)(null_mut(), comm, src, dst, null_mut()) }
+    done(unsafe { (api().ncclReshard)(null_mut(), comm, src, dst, stream()) })
 }
 
 /// A handle's token.
@@ -93,5 +93,5 @@ pub fn group_start() {
 
 pub fn group_end() -> ncclResult_t {
     // SAFETY: the function has no arguments; buffers of queued calls are the test's.
-    unsafe { (api().ncclM2nGroupEnd)() }
+    done(unsafe { (api().ncclM2nGroupEnd)() })
 }
