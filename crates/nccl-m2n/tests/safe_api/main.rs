@@ -7,6 +7,7 @@ mod alignment;
 mod auto_traits;
 #[path = "../common/mod.rs"]
 mod common;
+mod deferred;
 mod devices;
 mod divergence;
 mod extremes;
