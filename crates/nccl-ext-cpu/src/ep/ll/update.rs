@@ -1,4 +1,4 @@
-//! The update of a low-latency handle (EP 3.6), which meets nobody.
+//! The update of a low-latency handle (EP 3.5.1), which meets nobody.
 
 use std::sync::Arc;
 

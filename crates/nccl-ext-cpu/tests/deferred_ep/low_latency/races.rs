@@ -58,7 +58,7 @@ fn a_combine_on_another_stream_than_its_dispatch() {
     }
 }
 
-/// The ids are read by dispatch and by combine (EP 3.6).
+/// The ids are read by dispatch and by combine (EP 3.5.1).
 #[test]
 fn ids_overwritten_before_the_combine() {
     let mut found = Vec::new();
