@@ -41,6 +41,11 @@ impl Point {
         }
     }
 
+    /// Waits for the moment, and comes after nothing of it.
+    pub(super) fn pass(&self) {
+        self.wait();
+    }
+
     /// A stream waits for it: what happened before it, or why it never comes.
     pub(super) fn wait_on_stream(&self) -> Result<VectorClock, Arc<Error>> {
         let Reached { clock, failed, .. } = self.wait();

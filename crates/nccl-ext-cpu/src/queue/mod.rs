@@ -39,7 +39,8 @@ pub(crate) use memory::{allocate, is_device};
 pub(crate) use running::{clock, join};
 pub(crate) use stream::Stream;
 pub(crate) use submit::{
-    CallOrder, Deferral, drain, submit, submit_and_wait, submit_in_order, wait_for_stream,
+    CallOrder, Deferral, drain, submit, submit_and_wait, submit_in_order, submit_in_turn,
+    wait_for_stream,
 };
 
 use crate::refusal::Outcome;

@@ -93,6 +93,30 @@ pub(crate) fn submit_in_order(
     Ok(())
 }
 
+/// As [`submit_in_order`], in time only: the stream does not come after what the calls before did.
+/// So ranks meet in the order of their calls, and streams that nothing else orders still race.
+pub(crate) fn submit_in_turn(
+    order: &CallOrder,
+    deferral: Deferral,
+    stream: cudaStream_t,
+    call: &'static str,
+    work: impl FnOnce() -> Outcome + Send + 'static,
+) -> Outcome {
+    let Deferral::Of(rank) = deferral else { return work() };
+    let (stream, rank) = stream_of(rank, stream)?;
+    let end: Arc<Point> = Arc::default();
+    let mut last = lock(&order.last);
+    let before = last.replace(Arc::clone(&end));
+    stream.run(call, Some(rank), move || {
+        if let Some(before) = before {
+            before.pass();
+        }
+        work()
+    });
+    stream.record(&end);
+    Ok(())
+}
+
 /// As [`submit`], and waits on the calling thread until the work has run: its refusal is the call's.
 pub(crate) fn submit_and_wait(
     deferral: Deferral,

@@ -47,7 +47,10 @@ pub(crate) unsafe fn issue(
         epoch.note(&progress);
     }
     let (running, theirs) = (Running::new(&progress), Arc::clone(member));
-    let outcome = queue::submit(member.deferral(), stream, caller.name(), move || {
+    // The vendor's calls of a communicator run in their order on a stream of the library's (M2N 4.4),
+    // which is no order that callers are promised.
+    let (order, deferral) = (member.collectives(), member.deferral());
+    let outcome = queue::submit_in_turn(order, deferral, stream, caller.name(), move || {
         for step in steps {
             // SAFETY: this function's contract.
             let Err(stop) = (unsafe { exchange(&theirs, step) }) else { continue };
