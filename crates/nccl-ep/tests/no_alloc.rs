@@ -1,9 +1,9 @@
 //! Update, dispatch and combine allocate nothing: a counting allocator over stub tables.
 
 use nccl_ep::{
-    Algorithm, CombineConfig, CombineInputs, CombineOutputs, DispatchConfig, DispatchInputs,
-    DispatchOutputs, Group, GroupConfig, HandleConfig, Layout, LayoutInfo, Stream, Tensor,
-    TensorMut, TopK, bf16,
+    Algorithm, Buffer, CombineConfig, CombineInputs, CombineOutputs, DispatchConfig,
+    DispatchInputs, DispatchOutputs, Error, Group, GroupConfig, HandleConfig, Layout, LayoutInfo,
+    MemorySpace, OwnedStream, Stream, Tensor, TensorMut, TopK, bf16,
 };
 
 use nccl_ext_test::allocations::{CountingAllocator, allocations};
@@ -26,7 +26,7 @@ fn low_latency_expert_major_calls_allocate_nothing() {
     let group = Group::create(&comm, &config).unwrap();
     let layout = Layout::ExpertMajor;
     let mut handle = group.init_handle(layout, &HandleConfig::new(), TopK::N(2), None).unwrap();
-    let ids = [0_i64; 8];
+    let ids = [0_i64, 1, 2, 3, 4, 5, 6, 7];
     let tokens = vec![bf16::ONE; 4 * 512];
     let weights = [1.0_f32; 8];
     let mut received = vec![bf16::ZERO; 2 * 16 * 512];
@@ -72,7 +72,7 @@ fn high_throughput_flat_calls_allocate_nothing() {
     let group = Group::create(&comm, &config).unwrap();
     let mut handle =
         group.init_handle(Layout::Flat, &HandleConfig::new(), TopK::N(2), None).unwrap();
-    let ids = [0_i32; 8];
+    let ids = [0_i32, 1, 2, 3, 4, 5, 6, 7];
     let tokens = vec![bf16::ONE; 4 * 512];
     let weights = [1.0_f32; 8];
     let mut received = vec![bf16::ZERO; 16 * 512];
@@ -100,4 +100,27 @@ fn high_throughput_flat_calls_allocate_nothing() {
     assert_eq!(count, 0);
     let called = stub::take_calls();
     assert_eq!(called[2..], ["ncclEpUpdateHandle", "ncclEpDispatch", "ncclEpCombine"]);
+}
+
+/// Memory of a device: ids are copied by a kernel, and what it found is read at the next call.
+#[test]
+fn ids_that_a_kernel_looks_at_allocate_nothing() {
+    let comm = stub::comm_on(stub::backend(MemorySpace::Device), 4);
+    let config =
+        GroupConfig::new().num_experts(8).max_dispatch_tokens_per_rank(4).max_token_bytes(1024);
+    let group = Group::create(&comm, &config).unwrap();
+    let layout = Layout::ExpertMajor;
+    let mut handle = group.init_handle(layout, &HandleConfig::new(), TopK::N(2), None).unwrap();
+    let ids = Buffer::from_slice(&comm, &[0_i64, 1, 2, 3, 4, 4, 6, 8]).unwrap();
+    let stream = OwnedStream::new(&comm).unwrap();
+    let mut told = None;
+    let mut round = || {
+        let ids = Tensor::new(&ids, &[4, 2]).unwrap();
+        let mut step = handle.update(ids, None, stream.stream()).unwrap();
+        told = step.check(stream.stream()).err();
+    };
+    round(); // the stream is remembered from now on
+    let (count, ()) = allocations(round);
+    assert_eq!(count, 0);
+    assert!(matches!(told, Some(Error::Ids { count: 2, token: 2, choice: 1 })), "{told:?}");
 }

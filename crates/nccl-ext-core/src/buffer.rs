@@ -318,4 +318,29 @@ impl Device {
         backend.check_driver(NAME, code)?;
         stream.synchronize(self)
     }
+
+    /// Copies memory of the host to this device, after the stream's earlier work, and waits for it.
+    ///
+    /// # Errors
+    /// As [`copy_to_host`](Self::copy_to_host).
+    ///
+    /// # Safety
+    /// `to` points to at least as many bytes of the device's memory as `from` has, which nothing else
+    /// uses meanwhile.
+    pub unsafe fn copy_from_host(
+        self,
+        from: &[u8],
+        to: *mut c_void,
+        stream: Stream<'_>,
+    ) -> Result<()> {
+        const NAME: &str = "cuMemcpyHtoDAsync_v2";
+        stream.check_on(self)?;
+        let backend = self.backend();
+        let _current = self.activate()?;
+        let call = backend.driver_function(backend.driver().copy_to_device, NAME)?;
+        // SAFETY: this function's contract; `from` is borrowed until the copy is done.
+        let code = unsafe { call(to as u64, from.as_ptr().cast(), from.len(), stream.as_raw()) };
+        backend.check_driver(NAME, code)?;
+        stream.synchronize(self)
+    }
 }

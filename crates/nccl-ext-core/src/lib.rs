@@ -30,6 +30,7 @@ mod error;
 mod event;
 pub mod guard;
 mod host_memory;
+pub mod ids;
 pub mod jit;
 pub mod loader;
 mod memory;

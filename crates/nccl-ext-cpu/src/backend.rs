@@ -1,4 +1,4 @@
-//! The two backends: four tables and two hooks each.
+//! The two backends: five tables and two hooks each.
 
 use std::sync::OnceLock;
 
@@ -9,7 +9,7 @@ use nccl_ext_core::{Backend, Error, LibraryInfo, MemorySpace, Version};
 use nccl_m2n_sys::M2nApi;
 
 use crate::refusal::take_error;
-use crate::{driver, ep, m2n, nccl};
+use crate::{driver, ep, ids, m2n, nccl};
 
 /// The CPU backend, where every call is complete when it returns. It is one for the whole process;
 /// worlds are told apart by their unique ids.
@@ -45,6 +45,7 @@ fn with_tables(builder: BackendBuilder) -> Backend {
         .extension(ep::TABLE)
         .extension(ep::IMPORT)
         .extension(m2n::TABLE)
+        .extension(ids::TABLE)
         .library(library("libnccl.so.2", Version::from_nccl_code(nccl::VERSION)))
         .library(library(EpApi::LIBRARY, Version::from_extension_code(ep::VERSION)))
         .library(library(M2nApi::LIBRARY, Version::from_extension_code(m2n::VERSION)))

@@ -50,6 +50,7 @@ mod config;
 mod driver;
 mod entry;
 mod ep;
+mod ids;
 mod lock;
 mod m2n;
 mod nccl;

@@ -106,8 +106,9 @@ group                             32.2 MiB       32.1 MiB  32.1 MiB         32.1
   scale staging                          -              -  16.0 KiB         16.0 KiB
   routing bitmap                         -              -      32 B             32 B
   communication buffer           162.8 KiB       97.8 KiB         -                -
-handle                               768 B          768 B  6.00 KiB         7.25 KiB
+handle                            1.12 KiB       1.12 KiB  6.38 KiB         7.62 KiB
   handle memory                      768 B          768 B  6.00 KiB         7.25 KiB
+  expert ids                         384 B          384 B     384 B            384 B
 caller                           128.0 KiB       64.5 KiB  32.4 KiB         32.1 KiB
   received tokens                 64.0 KiB       32.0 KiB  16.0 KiB         16.0 KiB
   received weights                       -          256 B     128 B             64 B

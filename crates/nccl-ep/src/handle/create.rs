@@ -7,11 +7,11 @@ use nccl_ep_sys::ncclEpHandle_t;
 use nccl_ext_core::Result;
 use nccl_ext_core::binding::BindingStruct;
 
-use super::{Handle, HandleMemory};
+use super::{Handle, HandleMemory, ids};
 #[cfg(doc)]
 use crate::Error;
 use crate::config::HandleConfig;
-use crate::enums::{Layout, TopK, Validation};
+use crate::enums::{Layout, TopK};
 use crate::group::Group;
 use crate::mode::Mode;
 use crate::tensor::Descriptor;
@@ -60,27 +60,28 @@ impl Group {
         };
         let raw_config = config.to_raw();
         let mut descriptor = Descriptor::empty();
-        let mut raw = core::ptr::null_mut();
+        let null = core::ptr::null_mut();
+        // Owns what is made also when the call fails late: it can be destroyed (EP 3.2).
+        let mut handle = self.handle_of(null, mode, config, topk, memory)?;
         let _device = shared.comm.activate()?;
         let calls = shared.comm.lock();
         // SAFETY: the group lives, all pointers outlive the call, the memory stays with the handle.
         let made = unsafe {
             let memory = descriptor.bind(view.as_ref()).cast_const();
+            let raw = &raw mut handle.raw;
             shared.call(
                 "ncclEpInitHandle",
                 shared.api.ncclEpInitHandle,
-                (&raw mut raw, shared.raw, layout.into(), &raw const raw_config, topk, memory),
+                (raw, shared.raw, layout.into(), &raw const raw_config, topk, memory),
             )
         };
         drop(calls);
-        // Owns what was made also when the call failed late: it can be destroyed (EP 3.2).
-        let handle = self.handle_of(raw, mode, config, topk, memory);
         made?;
         shared.had_handle.store(true, Ordering::Release);
         Ok(handle)
     }
 
-    /// A handle that owns `raw`.
+    /// A handle that owns `raw`, with memory for ids.
     pub(crate) fn handle_of(
         &self,
         raw: ncclEpHandle_t,
@@ -88,25 +89,20 @@ impl Group {
         config: &HandleConfig,
         topk: i32,
         memory: Option<HandleMemory>,
-    ) -> Handle {
+    ) -> Result<Handle> {
         let shared = &self.shared;
-        let on_device = !shared.comm.backend().memory().is_synchronous();
-        let ids = if shared.validation == Validation::Data && on_device {
-            let ids = shared.geometry.max_tokens.saturating_mul(topk.unsigned_abs().into());
-            vec![0; usize::try_from(ids.saturating_mul(8)).unwrap_or(0)]
-        } else {
-            Vec::new()
-        };
-        Handle {
+        let topk = topk.unsigned_abs();
+        Ok(Handle {
             group: Arc::clone(shared),
             raw,
             mode,
-            topk: topk.unsigned_abs().into(),
-            id: self.shared.new_handle_id(),
+            topk: topk.into(),
+            id: shared.new_handle_id(),
             config: config.clone(),
             state: None,
-            ids,
+            host_ids: ids::on_host(shared, topk)?,
             memory,
-        }
+            ids: Box::new(ids::copies(shared, mode, topk)?),
+        })
     }
 }

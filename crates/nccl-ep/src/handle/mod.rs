@@ -1,6 +1,7 @@
 //! Handles: the routing of one step, and what it needs in memory.
 
 mod create;
+mod ids;
 mod layout_info;
 mod memory;
 mod snapshot;
@@ -10,8 +11,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use nccl_ep_sys::ncclEpHandle_t;
+use nccl_ext_core::ids::IdCopies;
 use nccl_ext_core::{Result, Usage, Use};
 
+pub(crate) use ids::Looked;
 pub(crate) use layout_info::LayoutInfoDescriptors;
 pub use memory::HandleMemory;
 pub use snapshot::{HandleSnapshot, HandleState};
@@ -34,10 +37,13 @@ pub struct Handle {
     config: HandleConfig,
     /// Of the last update.
     pub(crate) state: Option<HandleState>,
-    /// Where ids are copied to for [`Validation::Data`](crate::Validation::Data); empty without.
-    ids: Vec<u8>,
+    /// Where ids are looked at on the host for [`Validation::Data`](crate::Validation::Data); empty
+    /// without.
+    host_ids: Box<[u8]>,
     /// Kept as long as the native handle, which borrows it.
     memory: Option<HandleMemory>,
+    /// The ids that the library reads, kept like `memory`.
+    pub(crate) ids: Box<IdCopies>,
 }
 
 // SAFETY: the library's handle is not tied to a thread; every native call on it holds the

@@ -3,13 +3,13 @@
 use nccl_ext_core::{Result, Stream, Use};
 
 use super::Handle;
+use super::ids::Looked;
 use super::layout_info::LayoutInfoDescriptors;
 use super::snapshot::HandleState;
 use crate::args::{LayoutInfo, NO_COUNTERS};
-use crate::enums::{DispatchQuantizationRecipe, Validation};
+use crate::enums::DispatchQuantizationRecipe;
 use crate::mode::Mode;
 use crate::rules;
-use crate::rules::data::{self, DataFacts, Ids};
 use crate::rules::tensor_row::extents::Sizes;
 use crate::rules::tensor_row::{Call, Slot};
 use crate::rules::tensors::TensorFacts;
@@ -22,12 +22,13 @@ impl Handle {
         &mut self,
         topk_idx: &View,
         indices: Use<'_>,
+        looked_at: Looked,
         layout_info: Option<&mut LayoutInfo<'_>>,
         stream: Stream<'_>,
     ) -> Result<usize> {
         self.group.in_step()?;
         self.group.close_round(self.id);
-        let updated = self.try_update(topk_idx, indices, layout_info, stream);
+        let updated = self.try_update(topk_idx, indices, looked_at, layout_info, stream);
         // An HT update is a collective, an LL update is not.
         if self.mode.is_high_throughput() { self.group.collective(updated) } else { updated }
     }
@@ -36,11 +37,17 @@ impl Handle {
         &mut self,
         topk_idx: &View,
         indices: Use<'_>,
+        looked_at: Looked,
         layout_info: Option<&mut LayoutInfo<'_>>,
         stream: Stream<'_>,
     ) -> Result<usize> {
         let tokens = self.check_update(topk_idx, layout_info.as_deref(), stream)?;
-        self.check_ids(topk_idx, indices, stream)?;
+        let copied = match looked_at {
+            Looked::At => Some(self.copy_ids(topk_idx, indices, stream)?),
+            Looked::Trusted => None,
+        };
+        let indices = if copied.is_some() { self.ids.as_use() } else { indices };
+        let topk_idx = copied.as_ref().unwrap_or(topk_idx);
         let [a, b, c, d] = layout_info.as_deref().map_or(NO_COUNTERS, LayoutInfo::uses);
         self.state = None; // until the library has prepared the new one
         let mut descriptor = Descriptor::empty();
@@ -101,38 +108,5 @@ impl Handle {
         let facts = UpdateFacts { geometry, topk_idx, counters };
         rules::check(update::RULES, |broken| broken(&facts))?;
         Ok(topk_idx.rows() as usize)
-    }
-
-    /// The rules of what the indices say, where the group validates data.
-    pub(crate) fn check_ids(
-        &mut self,
-        topk_idx: &View,
-        indices: Use<'_>,
-        stream: Stream<'_>,
-    ) -> Result<()> {
-        if self.group.validation != Validation::Data || topk_idx.shape.contains(&0) {
-            return Ok(());
-        }
-        let group = &self.group;
-        let size = topk_idx.data_type().size();
-        let bytes = topk_idx.shape.elements().unwrap_or(0).saturating_mul(size);
-        let bytes: &[u8] = if group.comm.backend().memory().is_synchronous() {
-            // SAFETY: a tensor lies inside its buffer, which is borrowed, and host memory.
-            unsafe { std::slice::from_raw_parts(topk_idx.buffer.ptr.cast(), bytes) }
-        } else {
-            let copy = self.ids.get_mut(..bytes).unwrap_or_default();
-            // SAFETY: the tensor holds the bytes, and its buffer is borrowed.
-            Use::around(stream, &[indices], || unsafe {
-                group.comm.device().copy_to_host(topk_idx.buffer.ptr, copy, stream)
-            })?;
-            copy
-        };
-        let facts = DataFacts {
-            geometry: &group.geometry,
-            mode: self.mode,
-            topk: self.topk as usize,
-            ids: Ids { bytes, wide: size == 8 },
-        };
-        rules::check(data::DATA, |broken| broken(&facts))
     }
 }

@@ -42,6 +42,7 @@ mod setup;
 mod tests;
 
 use nccl_ext_core::Result;
+use nccl_ext_core::ids::IdCopies;
 
 pub use buffer::{Buffer, Memory, Note, Owner, Piece};
 pub use constants::{
@@ -68,6 +69,15 @@ pub fn memory(setup: &Setup) -> Result<Memory> {
         Algorithm::LowLatency => low_latency::buffers(setup, &checked)?,
         Algorithm::HighThroughput => high_throughput::buffers(setup, &checked)?,
     };
+    buffers.push(ids(&checked)?);
     buffers.extend(caller::buffers(setup, &checked)?);
     Memory::new(buffers, notes::notes(setup, &checked))
+}
+
+/// The copy of the routing indices that the library reads (EP 3.5.1). This crate's, beside what
+/// the library needs: no part of handle memory, and not in a snapshot.
+fn ids(checked: &check::Checked) -> Result<Buffer> {
+    let ids = bytes::product([8, checked.geometry.max_tokens, checked.topk]);
+    let bytes = ids.and_then(|ids| ids.checked_add(IdCopies::HEAD_BYTES.into()));
+    Buffer::plain(Owner::Handle, "expert ids", bytes, "256 + 8 M K", "EP 3.5.1")
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use nccl_ext_core::binding::BindingStruct;
 use nccl_ext_core::{Result, Stream};
 
-use super::{Indices, Step};
+use super::Step;
 #[cfg(doc)]
 use crate::Error;
 use crate::args::{LayoutInfo, NO_COUNTERS};
@@ -24,14 +24,14 @@ impl Group {
     /// The errors of [`init_handle`](Self::init_handle) and [`Handle::update`], and
     /// [`Error::Invalid`] while the stream is being captured into a graph.
     #[doc(alias = "ncclEpCreateHandle")]
-    pub fn create_handle<'a>(
+    pub fn create_handle(
         &self,
         layout: Layout,
         config: &HandleConfig,
-        topk_idx: Tensor<'a>,
+        topk_idx: Tensor<'_>,
         layout_info: Option<&mut LayoutInfo<'_>>,
         stream: Stream<'_>,
-    ) -> Result<Step<'a, Handle>> {
+    ) -> Result<Step<'static, Handle>> {
         let shared = &self.shared;
         shared.in_step()?;
         let _round = shared.round_of_creation()?;
@@ -40,24 +40,23 @@ impl Group {
         if high || shared.grows_with_handles() { shared.collective(made) } else { made }
     }
 
-    fn first_step<'a>(
+    fn first_step(
         &self,
         layout: Layout,
         config: &HandleConfig,
-        topk_idx: Tensor<'a>,
+        topk_idx: Tensor<'_>,
         layout_info: Option<&mut LayoutInfo<'_>>,
         stream: Stream<'_>,
-    ) -> Result<Step<'a, Handle>> {
+    ) -> Result<Step<'static, Handle>> {
         let shared = &self.shared;
         let width = topk_idx.shape().get(1).copied().unwrap_or(0);
         let topk = u32::try_from(width).unwrap_or(u32::MAX);
         let (mode, topk) = self.mode_and_topk(layout, config, TopK::N(topk))?;
-        let mut handle = self.handle_of(core::ptr::null_mut(), mode, config, topk, None);
+        let mut handle = self.handle_of(core::ptr::null_mut(), mode, config, topk, None)?;
         let tokens = handle.check_update(topk_idx.view(), layout_info.as_deref(), stream)?;
-        let indices = topk_idx.as_use();
-        handle.check_ids(topk_idx.view(), indices, stream)?;
         let facts = StreamFacts { capturing: stream.is_capturing(&shared.comm)? };
         rules::check(CREATE_HANDLE, |broken| broken(&facts))?;
+        let topk_idx = handle.copy_ids(topk_idx.view(), topk_idx.as_use(), stream)?;
 
         let [a, b, c, d] = layout_info.as_deref().map_or(NO_COUNTERS, LayoutInfo::uses);
         let raw_config = config.to_raw();
@@ -75,18 +74,18 @@ impl Group {
                     &raw mut handle.raw,
                     shared.raw,
                     layout.into(),
-                    descriptor.bind(Some(topk_idx.view())).cast_const(),
+                    descriptor.bind(Some(&topk_idx)).cast_const(),
                     info,
                     &raw const raw_config,
                     stream.as_raw(),
                 ),
             )
         };
-        let made = shared.enqueue(stream, &[indices, a, b, c, d], call);
+        let made = shared.enqueue(stream, &[handle.ids.as_use(), a, b, c, d], call);
         drop(calls);
         made?;
         shared.had_handle.store(true, Ordering::Release);
-        handle.note_update(topk_idx.view(), tokens);
-        Ok(Step::new(handle, tokens, Indices::borrowed(indices)))
+        handle.note_update(&topk_idx, tokens);
+        Ok(Step::new(handle, tokens))
     }
 }

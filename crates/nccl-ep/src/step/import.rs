@@ -4,7 +4,7 @@ use nccl_ep_sys::ImportApi;
 use nccl_ext_core::binding::BindingStruct;
 use nccl_ext_core::{Error, Result, Stream, Use};
 
-use super::{Indices, Step};
+use super::Step;
 use crate::config::HandleConfig;
 use crate::enums::{Layout, TopK};
 use crate::group::Group;
@@ -61,7 +61,7 @@ impl Group {
         let raw_config = config.to_raw();
         let mut descriptor = Descriptor::empty();
         let null = core::ptr::null_mut();
-        let mut handle = self.handle_of(null, mode, config, topk, Some(handle_mem));
+        let mut handle = self.handle_of(null, mode, config, topk, Some(handle_mem))?;
         let tokens = u32::try_from(state.num_tokens).unwrap_or(u32::MAX);
         let _device = shared.comm.activate()?;
         let calls = shared.comm.lock();
@@ -91,6 +91,6 @@ impl Group {
         drop(calls);
         imported?;
         handle.state = Some(*state);
-        Ok(Step::new(handle, state.num_tokens, Indices::borrowed(Use::NONE)))
+        Ok(Step::new(handle, state.num_tokens))
     }
 }

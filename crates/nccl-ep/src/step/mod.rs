@@ -10,9 +10,8 @@ mod update;
 
 use std::borrow::BorrowMut;
 use std::fmt;
-use std::sync::Arc;
 
-use nccl_ext_core::{DeviceBuffer, Result, Stream, Use};
+use nccl_ext_core::{Result, Stream, Use};
 
 use self::combine::CombineCall;
 use self::dispatch::DispatchCall;
@@ -26,49 +25,32 @@ use crate::handle::Handle;
 use crate::rules;
 use crate::rules::combine::{ORDER, StepFacts};
 
-/// What keeps the routing indices alive.
-pub(crate) enum Indices<'a> {
-    Borrowed(Use<'a>),
-    Shared(Arc<dyn DeviceBuffer + Send + Sync>),
-}
-
-impl<'a> Indices<'a> {
-    pub(crate) fn borrowed(indices: Use<'a>) -> Self {
-        Self::Borrowed(indices)
-    }
-
-    pub(crate) fn shared(indices: Arc<dyn DeviceBuffer + Send + Sync>) -> Self {
-        Self::Shared(indices)
-    }
-
-    /// Low-latency kernels read them in dispatch and combine, too.
-    fn as_use(&self) -> Use<'_> {
-        match self {
-            Self::Borrowed(indices) => *indices,
-            Self::Shared(indices) => Use::read(indices.usage()),
-        }
-    }
-}
-
 /// A handle with the routing of one step: what [`Handle::update`] gives.
 ///
-/// `dispatch` sends each token to its experts' ranks, `combine` brings the results back. The
-/// handle and the routing indices stay borrowed until the step ends: low-latency kernels read the
-/// indices in both calls.
+/// `dispatch` sends each token to its experts' ranks, `combine` brings the results back.
 ///
 /// All calls of a group use the same buffers of the library (EP 4.11): a call on another stream than
 /// the one before it waits for that on the device, by itself. The same goes for tensors and routing
 /// indices in a [`Buffer`](nccl_ext_core::Buffer), or in other memory with
 /// [`usage`](nccl_ext_core::DeviceBuffer::usage), that another stream used last.
 ///
-/// `H` is `&mut Handle`, or `Handle` for a step that owns it.
+/// # Wrong ids
+/// What [`Handle::update`] finds wrong with the routing indices comes back as [`Error::Ids`] from
+/// the next dispatch or combine that knows of it, also of an earlier step of the handle. On the host
+/// that is the dispatch right after the update; on a GPU the call does not wait, and it may be a later
+/// one. The call is made all the same: the rank stays in step with its peers, the group is fine, and
+/// the step goes on with its next call. [`check`](Self::check) waits and asks.
+///
+/// `H` is `&mut Handle`, or `Handle` for a step that owns it. `'a` is the borrow of the routing indices,
+/// for [`Handle::update_trusted`].
 pub struct Step<'a, H: BorrowMut<Handle> = &'a mut Handle> {
     handle: H,
     tokens: usize,
     /// Rows that the dispatch of this step was given.
     dispatched: Option<u64>,
     round: Option<Round>,
-    indices: Indices<'a>,
+    /// Of routing indices that the library reads itself; `None` where it reads the handle's copy.
+    trusted: Option<Use<'a>>,
 }
 
 impl Step<'_, Handle> {
@@ -80,8 +62,12 @@ impl Step<'_, Handle> {
 }
 
 impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
-    pub(crate) fn new(handle: H, tokens: usize, indices: Indices<'a>) -> Self {
-        Self { handle, tokens, dispatched: None, round: None, indices }
+    pub(crate) fn new(handle: H, tokens: usize) -> Self {
+        Self { handle, tokens, dispatched: None, round: None, trusted: None }
+    }
+
+    pub(crate) fn trusted(self, indices: Use<'a>) -> Self {
+        Self { trusted: Some(indices), ..self }
     }
 
     /// Tokens that this rank dispatches in this step.
@@ -96,6 +82,17 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
         self.handle.borrow()
     }
 
+    /// Waits until the stream has run the update, and says what was found wrong with its ids, or with
+    /// those of an earlier step, unless a call has said it already. Local.
+    ///
+    /// # Errors
+    /// [`Error::Ids`]; [`Error::Invalid`] for a stream of another device; what the driver reports.
+    pub fn check(&mut self, stream: Stream<'_>) -> Result<()> {
+        let handle = self.handle.borrow_mut();
+        stream.synchronize(handle.group.comm.device())?;
+        handle.ids.take_error()
+    }
+
     /// Sends this rank's tokens and receives those of its experts. Every rank calls it.
     ///
     /// `layout_info` is for low latency: expert-major requires `expert_counters` (`[local
@@ -104,7 +101,8 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
     ///
     /// # Errors
     /// [`Error::Invalid`] when a rule of dispatches is broken,
-    /// [`Error::Busy`] while another handle's low-latency round is open, and the
+    /// [`Error::Busy`] while another handle's low-latency round is open,
+    /// [`Error::Ids`] after the call was made with [wrong ids](#wrong-ids), and the
     /// errors of [every call](crate#errors).
     #[doc(alias = "ncclEpDispatch")]
     pub fn dispatch(
@@ -127,7 +125,8 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
     /// half.
     ///
     /// # Errors
-    /// The errors of [`dispatch`](Self::dispatch), from either half.
+    /// The errors of [`dispatch`](Self::dispatch), from either half. What `overlap` gave is dropped
+    /// then, also with [`Error::Ids`].
     #[doc(alias = "ncclEpComplete")]
     pub fn staged_dispatch<T>(
         &mut self,
@@ -154,12 +153,13 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
         let group = &handle.group;
         group.in_step()?;
         let round = open_round(handle, &self.round)?;
-        let (tokens, indices) = (self.tokens, self.indices.as_use());
+        let (tokens, indices) = (self.tokens, self.trusted.unwrap_or(handle.ids.as_use()));
         let call = DispatchCall { handle, tokens, indices, inputs, outputs, config };
         let rows = group.collective(call.check(layout_info.as_deref(), stream))?;
         let output = group.collective(call.run(layout_info, stream, stage))?;
         self.round = round.or_else(|| self.round.take());
         self.dispatched = Some(rows);
+        self.handle.borrow_mut().ids.take_error()?;
         Ok(output)
     }
 
@@ -168,7 +168,8 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
     /// # Errors
     /// [`Error::Invalid`] when a rule of combines is broken, such as a
     /// low-latency combine without a dispatch in this step;
-    /// [`Error::Busy`] while another handle's low-latency round is open; and the
+    /// [`Error::Busy`] while another handle's low-latency round is open;
+    /// [`Error::Ids`] after the call was made with [wrong ids](#wrong-ids); and the
     /// errors of [every call](crate#errors).
     #[doc(alias = "ncclEpCombine")]
     pub fn combine(
@@ -212,11 +213,12 @@ impl<'a, H: BorrowMut<Handle>> Step<'a, H> {
         let facts = StepFacts { mode: handle.mode, dispatched: self.dispatched.is_some() };
         rules::check(ORDER, |broken| broken(&facts))?;
         let step_rows = self.dispatched.unwrap_or(group.geometry.max_recv);
-        let (tokens, indices) = (self.tokens, self.indices.as_use());
+        let (tokens, indices) = (self.tokens, self.trusted.unwrap_or(handle.ids.as_use()));
         let call = CombineCall { handle, tokens, indices, step_rows, inputs, outputs, config };
         group.collective(call.check(stream))?;
         let output = group.collective(call.run(stream, stage))?;
         self.round = None;
+        self.handle.borrow_mut().ids.take_error()?;
         Ok(output)
     }
 }

@@ -2,11 +2,11 @@
 
 use nccl_ext_core::{Result, Stream};
 
-use super::{Indices, Step};
+use super::Step;
 use crate::args::LayoutInfo;
 use crate::enums::TopK;
 use crate::group::Group;
-use crate::handle::{Handle, HandleMemory, HandleSnapshot};
+use crate::handle::{Handle, HandleMemory, HandleSnapshot, Looked};
 use crate::tensor::Tensor;
 
 impl HandleSnapshot {
@@ -24,18 +24,18 @@ impl HandleSnapshot {
     ///
     /// # Errors
     /// The errors of [`Group::init_handle`] and [`Handle::update`].
-    pub fn restore_collective<'a>(
+    pub fn restore_collective(
         self,
         group: &Group,
-        topk_idx: Tensor<'a>,
+        topk_idx: Tensor<'_>,
         layout_info: Option<&mut LayoutInfo<'_>>,
         stream: Stream<'_>,
-    ) -> Result<Step<'a, Handle>> {
+    ) -> Result<Step<'static, Handle>> {
         let topk = TopK::N(u32::try_from(self.state.num_topk).unwrap_or(u32::MAX));
         let memory: HandleMemory = Box::new(self.memory);
         let mut handle = group.init_handle(self.layout, &self.config, topk, Some(memory))?;
-        let indices = topk_idx.as_use();
-        let tokens = handle.native_update(topk_idx.view(), indices, layout_info, stream)?;
-        Ok(Step::new(handle, tokens, Indices::borrowed(indices)))
+        let (ids, indices) = (topk_idx.view(), topk_idx.as_use());
+        let tokens = handle.native_update(ids, indices, Looked::At, layout_info, stream)?;
+        Ok(Step::new(handle, tokens))
     }
 }

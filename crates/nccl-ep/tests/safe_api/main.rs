@@ -11,6 +11,8 @@ mod devices;
 mod disagreement;
 mod forwarded_scales;
 mod handle_memory;
+mod ids;
+mod ids_on_a_device;
 mod limits;
 mod low_latency_rounds;
 mod masks;

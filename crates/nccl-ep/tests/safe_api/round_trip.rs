@@ -1,7 +1,5 @@
 //! Update, dispatch and combine of [`G2`] (EP 9.2, 9.6).
 
-use std::sync::Arc;
-
 use nccl_ep::{ExpertIdKind, Group, Handle, HandleConfig, Layout, LayoutInfo, Step};
 use nccl_ep::{Tensor, TensorMut};
 
@@ -96,7 +94,7 @@ fn a_handle_created_with_its_routing_gives_the_same_with_int32_ids() {
     assert_eq!(results, expected);
 }
 
-/// A step that owns its handle and shares its indices, for round after round.
+/// A step that owns its handle, for round after round.
 ///
 /// EP vector B22.
 #[test]
@@ -108,9 +106,9 @@ fn owned_steps_live_in_a_struct() {
     on_ranks(2, |comm| {
         let rank = comm.rank();
         let (mut group, mut handle) = handle(&comm, &low_latency(), Layout::ExpertMajor)?;
-        let ids = Arc::new(G2::UNIQUE_IDS[rank].to_vec());
+        let ids = Tensor::new(&G2::UNIQUE_IDS[rank], &[4, 2])?;
         for _ in 0..4 {
-            let step = handle.update_shared(ids.clone(), [4, 2], None, STREAM)?;
+            let step = handle.into_step(ids, None, STREAM)?;
             let mut engine = Engine { step, group };
             let mut received = ExpertMajor::new(&engine.group, 4, 512);
             let combined = received.round_of_g2(&mut engine.step, rank)?;

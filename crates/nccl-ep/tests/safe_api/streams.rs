@@ -111,7 +111,7 @@ fn high_throughput_with_a_stream_for_each_call() {
         let mut row_ids = Buffer::<i64>::zeroed(comm, 16 * 2)?;
         let mut steps = Vec::new();
         for _ in 0..3 {
-            ids.write(&G2::IDS[rank], s2.stream())?;
+            ids.write(&G2::UNIQUE_IDS[rank], s2.stream())?;
             tokens.write(&mine, s3.stream())?;
             let mut combined = Buffer::<bf16>::zeroed(comm, 4 * HIDDEN)?;
             let mut step = handle.update(Tensor::new(&ids, &[4, 2])?, None, s1.stream())?;

@@ -5,8 +5,8 @@ use std::fmt::Debug;
 
 use nccl_ep::{
     Algorithm, CombineConfig, CombineInputs, CombineOutputs, Comm, DispatchConfig, DispatchInputs,
-    DispatchOutputs, ExpertIdKind, Group, GroupConfig, Handle, HandleConfig, Layout, LayoutInfo,
-    Result, Step, Tensor, TensorMut, TopK, bf16,
+    DispatchOutputs, Error, ExpertIdKind, Group, GroupConfig, Handle, HandleConfig, Layout,
+    LayoutInfo, Result, Step, Tensor, TensorMut, TopK, bf16,
 };
 pub(crate) use nccl_ext_test::routing::G2;
 pub(crate) use nccl_ext_test::worlds::*;
@@ -65,7 +65,10 @@ impl ExpertMajor {
     pub(crate) const CANARY: f32 = -77.0;
 
     pub(crate) fn new(group: &Group, max_tokens: usize, hidden: usize) -> Self {
-        let (local, slots) = (group.local_experts(), group.comm().size() * max_tokens);
+        Self::new_for(group.local_experts(), group.comm().size() * max_tokens, hidden)
+    }
+
+    pub(crate) fn new_for(local: usize, slots: usize, hidden: usize) -> Self {
         let rows = vec![bf16::from_f32(Self::CANARY); local * slots * hidden];
         Self { counters: vec![-1; local], rows, local, slots, hidden }
     }
@@ -117,6 +120,15 @@ impl ExpertMajor {
     }
 }
 
+/// A dispatch of [`G2::IDS`] in high throughput, which is made and then tells rank 1 of the id that
+/// stands twice in its second row.
+pub(crate) fn repeat_told(dispatched: Result<()>) -> Result<()> {
+    match dispatched {
+        Err(Error::Ids { count: 1, token: 1, choice: 1 }) => Ok(()),
+        other => other,
+    }
+}
+
 /// What a high-throughput flat dispatch gave.
 #[derive(Debug)]
 pub(crate) struct Flat {
@@ -154,7 +166,8 @@ impl Flat {
                 .topk_weights(TensorMut::new(&mut self.weights, &ids)?)
                 .topk_idx(TensorMut::new(&mut self.ids, &ids)?);
         let mut info = LayoutInfo::new().recv_topk_idx_kind(kind);
-        step.dispatch(&inputs, &mut outputs, Some(&mut info), &DispatchConfig::new(), STREAM)
+        let plain = DispatchConfig::new();
+        repeat_told(step.dispatch(&inputs, &mut outputs, Some(&mut info), &plain, STREAM))
     }
 
     pub(crate) fn combine<H>(&self, step: &mut Step<'_, H>) -> Result<Vec<bf16>>

@@ -2,9 +2,9 @@
 
 mod abandoned;
 mod builder;
-mod contexts;
 mod driver_calls;
 mod library;
+mod per_device;
 mod text;
 
 use std::any::Any;
@@ -66,7 +66,8 @@ struct Inner {
     libraries: Vec<LibraryInfo>,
     hooks: Option<Hooks>,
     jit: Option<JitRoots>,
-    contexts: contexts::Contexts,
+    contexts: per_device::PerDevice,
+    id_kernels: per_device::PerDevice,
     abandoned: abandoned::Abandoned,
 }
 
@@ -92,7 +93,8 @@ impl Backend {
             libraries: Vec::new(),
             hooks: None,
             jit: None,
-            contexts: contexts::Contexts::new(),
+            contexts: per_device::PerDevice::new(),
+            id_kernels: per_device::PerDevice::new(),
             abandoned: abandoned::Abandoned::new(),
         })
     }
@@ -143,8 +145,13 @@ impl Backend {
     }
 
     /// The primary contexts of its devices.
-    pub(crate) fn contexts(self) -> &'static contexts::Contexts {
+    pub(crate) fn contexts(self) -> &'static per_device::PerDevice {
         &self.0.contexts
+    }
+
+    /// The kernel that looks at expert ids, on each device where it was loaded.
+    pub(crate) fn id_kernels(self) -> &'static per_device::PerDevice {
+        &self.0.id_kernels
     }
 
     /// The libraries behind it, NCCL first.

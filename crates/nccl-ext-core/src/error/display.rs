@@ -132,9 +132,10 @@ impl fmt::Display for Error {
             }
             Self::Ids { count, token, choice } => write!(
                 f,
-                "`topk_idx`: {count} expert ids are out of range or stand twice in their row, the \
-                 first at token {token}, choice {choice}; the call was made without those that would \
-                 corrupt memory; mend the router, or find them with Validation::Data"
+                "`topk_idx`: {count} expert ids are out of range, stand twice in their row or are too \
+                 many of one rank, the first at token {token}, choice {choice}; the call was made \
+                 without those that would corrupt memory; mend the router, or find them with \
+                 Validation::Data"
             ),
             Self::Timeout { phase, ranks, waited } if ranks.is_empty() => write!(
                 f,

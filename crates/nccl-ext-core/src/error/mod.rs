@@ -347,9 +347,9 @@ mod tests {
         );
         assert_eq!(
             Error::Ids { count: 3, token: 7, choice: 1 }.to_string(),
-            "`topk_idx`: 3 expert ids are out of range or stand twice in their row, the first at \
-             token 7, choice 1; the call was made without those that would corrupt memory; mend the \
-             router, or find them with Validation::Data"
+            "`topk_idx`: 3 expert ids are out of range, stand twice in their row or are too many of \
+             one rank, the first at token 7, choice 1; the call was made without those that would \
+             corrupt memory; mend the router, or find them with Validation::Data"
         );
         let timeout =
             Error::Timeout { phase: "dispatch", ranks: vec![1, 3], waited: Duration::from_secs(2) };

@@ -6,7 +6,9 @@ use std::cell::Cell;
 use nccl_ext_core::driver::{CuContext, CuResult, DriverApi};
 use nccl_ext_core::raw::cudaStream_t;
 
-pub(super) const TABLE: DriverApi = DriverApi {
+use super::kernels;
+
+pub(crate) const TABLE: DriverApi = DriverApi {
     version: Some(version),
     device_attribute: Some(device_attribute),
     pointer_attribute: Some(pointer_attribute),
@@ -18,6 +20,11 @@ pub(super) const TABLE: DriverApi = DriverApi {
     copy_to_device: Some(copy_in),
     copy_to_host: Some(copy_out),
     fill: Some(fill),
+    module_load: Some(kernels::load),
+    module_function: Some(kernels::function),
+    launch_kernel: Some(kernels::launch),
+    host_alloc: Some(kernels::host_alloc),
+    host_free: Some(kernels::host_free),
     ..super::order::TABLE
 };
 

@@ -2,7 +2,7 @@ use nccl_ext_test::stub::ep as stub;
 
 use crate::rules::RuleInfo;
 use crate::rules::walk_support::{
-    HIDDEN, STREAM, StubGroup, TOKENS, assert_names, assert_no_step_calls, ht, ll, read, write,
+    HIDDEN, STREAM, StubGroup, TOKENS, assert_names, assert_no_step_calls, ht, ids, ll, read, write,
 };
 use crate::*;
 
@@ -45,7 +45,7 @@ pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
 fn backward_in(config: &GroupConfig, rows: usize, weight_rows: usize) -> Result<()> {
     let calls = StubGroup::new(4, config, Layout::Flat);
     let mut handle = calls.handle();
-    let mut step = handle.update(read(DataType::Int64, &[TOKENS, 2]), None, STREAM)?;
+    let mut step = handle.update(ids(), None, STREAM)?;
     let bf16 = DataType::Bfloat16;
     let outputs = DispatchOutputs::new(write(bf16, &[rows.min(16), HIDDEN]));
     let inputs = DispatchInputs::new(read(bf16, &[TOKENS, HIDDEN]));
@@ -64,7 +64,7 @@ fn backward_in(config: &GroupConfig, rows: usize, weight_rows: usize) -> Result<
 fn backward_beyond(config: &GroupConfig) -> Result<()> {
     let calls = StubGroup::new(4, config, Layout::Flat);
     let mut handle = calls.handle();
-    let mut step = handle.update(read(DataType::Int64, &[TOKENS, 2]), None, STREAM)?;
+    let mut step = handle.update(ids(), None, STREAM)?;
     let bf16 = DataType::Bfloat16;
     let (inputs, bwd) = (DispatchInputs::new(read(bf16, &[TOKENS, HIDDEN])), PassDir::Bwd);
     let mut outputs = DispatchOutputs::new(write(bf16, &[2, HIDDEN]));

@@ -132,6 +132,11 @@ rules! {
             "low-latency expert-major has room for each expert once a token" ("EP 4.2", Local)
             |f| f.mode == Mode::LowLatencyExpertMajor && f.repeated().is_some()
                 => ("different experts in a row", shown(f.repeated()));
+        "data.ht-twice" on "topk_idx":
+            "high throughput sends a token once to each of its experts, with one of the weights"
+            ("EP 4.16", Local)
+            |f| !f.ll() && f.repeated().is_some()
+                => ("different experts in a row", shown(f.repeated()));
         "data.em-crowded" on "topk_idx":
             "the duplicating expert-major mode adds up at most 8 experts of a token on one rank"
             ("EP 4.8.1", Local)

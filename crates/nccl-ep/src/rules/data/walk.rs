@@ -10,6 +10,7 @@ pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
         "data.expert-exists" => (ht(), Layout::Flat, [0_i64, 1, 2, 8]),
         "data.ll-negative" => (ll(), Layout::RankMajor, [0, -65529, 1, 2]),
         "data.ll-em-twice" => (ll(), Layout::ExpertMajor, [0, 1, 5, 5]),
+        "data.ht-twice" => (ht(), Layout::Flat, [5, 5, 1, 2]),
         "data.em-crowded" => {
             walk_crowded(rule);
             return true;
@@ -37,12 +38,14 @@ fn walk_crowded(rule: &RuleInfo) {
     assert_names(rule, handle.update(ids, None, STREAM).map(drop));
 }
 
-/// Without data validation the same ids reach the library, and right ids pass with it.
+/// Without data validation the call is made, and the step says so afterwards.
 #[test]
-fn data_is_looked_at_only_when_asked() {
+fn data_is_refused_only_when_asked() {
     let calls = StubGroup::new(4, &ll(), Layout::ExpertMajor);
     let wrong = Tensor::new(&[99_i64, 99], &[1, 2]).unwrap();
-    calls.handle().update(wrong, None, STREAM).map(drop).unwrap();
+    let mut handle = calls.handle();
+    let told = handle.update(wrong, None, STREAM).unwrap().check(STREAM);
+    assert!(matches!(told, Err(Error::Ids { count: 2, token: 0, choice: 0 })), "{told:?}");
     let calls = StubGroup::new(4, &ll().validation(Validation::Data), Layout::ExpertMajor);
     let mut handle = calls.handle();
     let right = Tensor::new(&[7_i32, 0, -1, -1, 3, -65528], &[3, 2]).unwrap();

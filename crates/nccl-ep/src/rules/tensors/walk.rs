@@ -10,7 +10,8 @@ use crate::rules::RuleInfo;
 use crate::rules::tensor_row::extents::{Dim, Extent, Sizes};
 use crate::rules::tensor_row::{Call, Need, Slot, TensorRule};
 use crate::rules::walk_support::{
-    HIDDEN, RANKS, STREAM, TOKENS, TOPK, assert_names, assert_no_step_calls, ht, ll, read, write,
+    HIDDEN, RANKS, STREAM, TOKENS, TOPK, assert_names, assert_no_step_calls, ht, ids, ll, read,
+    write,
 };
 use crate::{DispatchQuantizationRecipe as Recipe, *};
 
@@ -121,8 +122,7 @@ fn attempt(call: Call, mode: Mode, recipe: Recipe, broken: Option<(Slot, Break)>
         let step = handle.update(read(ids.0, &ids.1), Some(&mut info), STREAM);
         return step.map(drop);
     }
-    let ids = read(DataType::Int64, &[TOKENS, TOPK as usize]);
-    let mut step = handle.update(ids, None, STREAM)?;
+    let mut step = handle.update(ids(), None, STREAM)?;
     if let Call::Dispatch(pass) = call {
         return dispatch_broken(&mut step, pass, recipe, &reads, &writes, &mut info);
     }
