@@ -206,8 +206,9 @@ fn tokens(recording: &Recording) -> Tensor {
 
 #[test]
 fn ids_that_name_no_expert() {
-    let rule = "`topk_idx`: an id names an expert, or -1 for none; expected -1 to 3, found";
-    for id in [4, 5, 1 << 40, i64::MAX, -2, -65532, i64::MIN] {
+    let rule =
+        "`topk_idx`: an id names an expert, or is negative for none; expected at most 3, found";
+    for id in [4, 5, 1 << 40, i64::MAX] {
         let line = format!("{rule} {id} in row 3, column 1");
         refused_recording(&format!("id{id}"), &Recording::small().id(7, id), &line);
     }

@@ -122,6 +122,15 @@ fn unusual_routing_passes() {
                 if (row + k) % 3 == 0 { -1 } else { ((row * 3 + k * 5) % 8) as i64 }
             }),
         ),
+        (
+            "some-far-below-zero",
+            Recording::new([2, 4, 512, 3, 8], |row, k| match (row + k) % 4 {
+                0 => -2,
+                1 => -65_535,
+                2 => i64::MIN,
+                _ => ((row * 3 + k * 5) % 8) as i64,
+            }),
+        ),
         ("top-8", Recording::new([2, 16, 512, 8, 8], |row, k| ((row + k * 3) % 8) as i64)),
     ] {
         let path = write(name, &recording.bytes());

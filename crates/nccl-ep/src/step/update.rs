@@ -11,7 +11,8 @@ use crate::tensor::Tensor;
 
 impl Handle {
     /// Gives the handle the routing of the next step: `topk_idx` is `[tokens, top-k]` of int32 or
-    /// int64 global expert ids, negative for no expert.
+    /// int64 global expert ids. Any negative id says "no expert", in either algorithm and on every
+    /// backend, as -1 does.
     ///
     /// The stream copies the ids into memory of the handle and looks at each of them there. The
     /// library reads the copy, so the caller's ids may be written again by work that is enqueued on

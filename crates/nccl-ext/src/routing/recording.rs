@@ -45,7 +45,7 @@ pub struct Routing {
     pub sizes: Sizes,
     /// `[tokens, hidden]`, rank by rank.
     pub tokens: Vec<bf16>,
-    /// `[tokens, top_k]`: experts of the whole model, -1 for none, no expert twice in a row.
+    /// `[tokens, top_k]`: experts of the whole model, negative for none, no expert twice in a row.
     pub topk_idx: Vec<i64>,
     /// `[tokens, top_k]`: weight of each choice.
     pub topk_weights: Vec<f32>,
@@ -58,7 +58,7 @@ impl Routing {
         part(&self.tokens, token, self.sizes.hidden)
     }
 
-    /// One token's experts, -1 for none.
+    /// One token's experts, negative for none.
     #[must_use]
     pub fn ids(&self, token: usize) -> &[i64] {
         part(&self.topk_idx, token, self.sizes.top_k)

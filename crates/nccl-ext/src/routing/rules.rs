@@ -66,11 +66,11 @@ pub(super) fn values(routing: &Routing) -> Result<(), InputError> {
         let found = format!("{} in {}", routing.topk_weights[at], place(at, top_k));
         return error("topk_weights", finite, "finite values".into(), found);
     }
-    let is_id = |id: i64| id == -1 || usize::try_from(id).is_ok_and(|id| id < experts);
+    let is_id = |id: i64| usize::try_from(id).map_or(id < 0, |id| id < experts);
     if let Some(at) = routing.topk_idx.iter().position(|id| !is_id(*id)) {
-        let rule = "an id names an expert, or -1 for none";
+        let rule = "an id names an expert, or is negative for none";
         let found = format!("{} in {}", routing.topk_idx[at], place(at, top_k));
-        return error("topk_idx", rule, format!("-1 to {}", experts - 1), found);
+        return error("topk_idx", rule, format!("at most {}", experts - 1), found);
     }
     for token in 0..routing.sizes.tokens() {
         let mut ids = routing.ids(token).to_vec();

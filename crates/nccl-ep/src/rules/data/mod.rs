@@ -68,15 +68,6 @@ impl DataFacts<'_> {
         self.first(|id| id >= self.experts())
     }
 
-    /// The lowest id that low latency takes for none: lower ones alias an expert in 16 bits.
-    fn lowest(&self) -> i64 {
-        self.experts() - 65536
-    }
-
-    fn too_small(&self) -> Option<FoundId> {
-        self.first(|id| id < self.lowest())
-    }
-
     /// The first id that stands earlier in its row too. Rows are short, so pairs are compared.
     fn repeated(&self) -> Option<FoundId> {
         let topk = self.topk.max(1);
@@ -123,11 +114,6 @@ rules! {
             ("EP 2.6", Local)
             |f| f.too_large().is_some()
                 => (format!("ids below {}", f.experts()), shown(f.too_large()));
-        "data.ll-negative" on "topk_idx":
-            "low latency carries ids in 16 bits, where lower ones alias an expert"
-            ("EP 4.16", Local)
-            |f| f.ll() && f.too_small().is_some()
-                => (format!("-1 for none, at least {}", f.lowest()), shown(f.too_small()));
         "data.ll-em-twice" on "topk_idx":
             "low-latency expert-major has room for each expert once a token" ("EP 4.2", Local)
             |f| f.mode == Mode::LowLatencyExpertMajor && f.repeated().is_some()

@@ -8,7 +8,6 @@ use crate::*;
 pub(in crate::rules) fn walk(rule: &RuleInfo) -> bool {
     let (config, layout, ids) = match rule.name {
         "data.expert-exists" => (ht(), Layout::Flat, [0_i64, 1, 2, 8]),
-        "data.ll-negative" => (ll(), Layout::RankMajor, [0, -65529, 1, 2]),
         "data.ll-em-twice" => (ll(), Layout::ExpertMajor, [0, 1, 5, 5]),
         "data.ht-twice" => (ht(), Layout::Flat, [5, 5, 1, 2]),
         "data.em-crowded" => {
@@ -48,7 +47,7 @@ fn data_is_refused_only_when_asked() {
     assert!(matches!(told, Err(Error::Ids { count: 2, token: 0, choice: 0 })), "{told:?}");
     let calls = StubGroup::new(4, &ll().validation(Validation::Data), Layout::ExpertMajor);
     let mut handle = calls.handle();
-    let right = Tensor::new(&[7_i32, 0, -1, -1, 3, -65528], &[3, 2]).unwrap();
+    let right = Tensor::new(&[7_i32, 0, -2, -2, -65529, i32::MIN], &[3, 2]).unwrap();
     handle.update(right, None, STREAM).map(drop).unwrap();
     let error = handle.update(wrong, None, STREAM).map(drop).unwrap_err().to_string();
     assert!(error.ends_with("expected ids below 8, found 99 as choice 0 of token 0"), "{error}");

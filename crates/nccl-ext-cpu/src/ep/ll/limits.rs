@@ -3,7 +3,9 @@
 use crate::ep::settings::{Settings, ll_groups};
 use crate::refusal::{FailureClass, Outcome, Refusal, require};
 
-/// Ids travel as 16 bits; below this one they alias experts (EP 4.16).
+/// Ids travel as 16 bits, and the vendor's library sends tokens to an expert that nobody chose for an
+/// id below this one (EP 4.16). The safe crates turn every negative id into -1; a program that calls
+/// the C function itself must do so too, and is told here.
 pub(super) fn lowest_id(settings: &Settings) -> i64 {
     settings.experts as i64 - 65536
 }

@@ -87,8 +87,8 @@ impl TopK {
         (0..tokens * topk).map(id)
     }
 
-    /// Refuses ids that name no expert; the vendor's library writes out of bounds with them.
-    /// Ids below `lowest` alias experts there (EP 4.16).
+    /// Refuses ids that name no expert; the vendor's library writes out of bounds with them. Any
+    /// negative id says "none", but ids below `lowest` alias experts there (EP 4.16).
     ///
     /// # Safety
     /// As [`ids`](Self::ids).
@@ -98,9 +98,14 @@ impl TopK {
         let wrong = unsafe { self.ids() }.enumerate().find(|&(_, id)| !valid(id));
         let Some((i, id)) = wrong else { return Ok(()) };
         let (token, k) = (i / self.topk, i % self.topk);
-        let expected = format_args!("-1 or 0 to {}", experts - 1).to_string();
+        let most = experts - 1;
+        let expected = if lowest == i64::MIN {
+            format_args!("at most {most}").to_string()
+        } else {
+            format_args!("{lowest} to {most}").to_string()
+        };
         let found = format_args!("{id} at token {token}, position {k}").to_string();
-        let rule = "an id is a global expert, or -1 for none";
+        let rule = "an id is a global expert, or negative for none";
         let class = FailureClass::UndefinedBehaviour;
         Err(Refusal::argument(class, "topk_idx", rule, expected, found))
     }

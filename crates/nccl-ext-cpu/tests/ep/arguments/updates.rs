@@ -103,6 +103,19 @@ fn counters_are_checked_after_the_update_took_place() {
     });
 }
 
+/// EP 4.16. Low latency has a lowest one, below.
+#[test]
+fn any_negative_id_is_none_in_high_throughput() {
+    every_rank(1, |comm| {
+        let ht = HighThroughputRank::fresh(comm, ONE, FLAT, 0, |_| ());
+        let (mut total, mut info) = (TestTensor::filled(&[1], -1_i32), ncclEpLayoutInfo_t::init());
+        info.recv_total_counter = total.descriptor();
+        let mut ids = int64_ids(1, &[-2, 7, i64::MIN, -65_535]);
+        assert_ok(update_handle(&ht.handle, &mut ids, Some(&info)));
+        assert_eq!(total.data, [1]);
+    });
+}
+
 #[test]
 fn low_latency_updates_take_no_layout_info_and_check_ids() {
     every_rank(2, |comm| {
