@@ -11,7 +11,7 @@ use nccl_ext_core::raw::cudaError_t;
 /// Gives the library its workspaces and handle memory, in place of `cudaMalloc`.
 ///
 /// A group keeps its allocator as long as it lives. A panic in the allocator does not pass through
-/// the library: it counts as a refusal.
+/// the library: it counts as a refusal, and what it was raised with is leaked.
 ///
 /// # Safety
 /// [`allocate`](Self::allocate) gives memory of the communicator's device of at least the asked
@@ -65,7 +65,9 @@ unsafe extern "C" fn allocate(
             cudaError_t::cudaSuccess
         }
         Ok(None) => cudaError_t::cudaErrorMemoryAllocation,
-        Err(_) => {
+        Err(payload) => {
+            // Its drop is the caller's code as well: a panic there would end the process.
+            std::mem::forget(payload);
             tracing::error!(bytes, "an EP group's allocator panicked");
             cudaError_t::cudaErrorMemoryAllocation
         }
@@ -81,7 +83,9 @@ unsafe extern "C" fn free(memory: *mut c_void, context: *mut c_void) -> cudaErro
     // SAFETY: the library gives each allocation back once.
     match catch_unwind(AssertUnwindSafe(|| unsafe { allocator.free(memory) })) {
         Ok(()) => cudaError_t::cudaSuccess,
-        Err(_) => {
+        Err(payload) => {
+            // As in `allocate`.
+            std::mem::forget(payload);
             tracing::error!("an EP group's allocator panicked in free; its memory is leaked");
             cudaError_t::cudaErrorInvalidValue
         }

@@ -85,6 +85,32 @@ fn an_allocator_that_refuses_or_panics_is_an_error() {
     }
 }
 
+/// Case A13: what is panicked with may itself panic when it is dropped.
+#[test]
+fn an_allocator_whose_panic_payload_panics_in_its_drop_is_an_error() {
+    struct Payload;
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            panic!("the payload breaks, too");
+        }
+    }
+    struct Breaks;
+    // SAFETY: it never gives memory.
+    unsafe impl DeviceAllocator for Breaks {
+        fn allocate(&self, _: usize) -> Option<NonNull<c_void>> {
+            std::panic::panic_any(Payload)
+        }
+
+        unsafe fn free(&self, _: NonNull<c_void>) {}
+    }
+    let errors = errors(2, |comm| {
+        Group::create_with_allocator(&comm, &low_latency(), Arc::new(Breaks)).map(drop)
+    });
+    for error in errors {
+        assert!(error.to_string().contains("alloc_fn"), "{error}");
+    }
+}
+
 /// Case E15 at handle creation, where the group lives on.
 #[test]
 fn handle_memory_that_cannot_be_had_is_an_error() {
