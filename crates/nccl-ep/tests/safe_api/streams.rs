@@ -6,7 +6,7 @@ use nccl_ep::{
     DispatchOutputs, Group, GroupConfig, Layout, LayoutInfo, OwnedStream, Result, Tensor,
     TensorMut, bf16,
 };
-use nccl_ext_core::PinnedBuffer;
+use nccl_ext_core::{PinnedBuffer, Reduction};
 use nccl_ext_cpu::run_ranks;
 
 use crate::support::*;
@@ -109,6 +109,9 @@ fn high_throughput_with_a_stream_for_each_call() {
         let mut rows = Buffer::<bf16>::zeroed(comm, 16 * HIDDEN)?;
         let mut row_weights = Buffer::<f32>::zeroed(comm, 16 * 2)?;
         let mut row_ids = Buffer::<i64>::zeroed(comm, 16 * 2)?;
+        let s4 = OwnedStream::new(comm)?;
+        let ones = Buffer::from_slice(comm, &[1_i32])?;
+        let mut sum = Buffer::<i32>::zeroed(comm, 1)?;
         let mut steps = Vec::new();
         for _ in 0..3 {
             ids.write(&G2::UNIQUE_IDS[rank], s2.stream())?;
@@ -122,12 +125,15 @@ fn high_throughput_with_a_stream_for_each_call() {
                 .topk_idx(TensorMut::new(&mut row_ids, &[16, 2])?);
             step.dispatch(&inputs, &mut outputs, None, &DispatchConfig::new(), s2.stream())?;
             tokens.enqueue_write(&garbage.tokens, s1.stream())?;
+            // A collective of the communicator in between, on a stream that nothing else is on.
+            comm.all_reduce(&ones, &mut sum, Reduction::Sum, s4.stream())?;
             let inputs = CombineInputs::new(Tensor::new(&rows, &[16, HIDDEN])?);
             let mut outputs = CombineOutputs::new(TensorMut::new(&mut combined, &[4, HIDDEN])?);
             step.combine(&inputs, &mut outputs, &CombineConfig::new(), s3.stream())?;
             drop(step);
             ids.enqueue_write(&garbage.ids, s2.stream())?;
             rows.fill_bytes(0x55, s1.stream())?;
+            assert_eq!(sum.to_vec(s4.stream())?, [2]);
             steps.push(row_values(&combined.to_vec(s2.stream())?, HIDDEN));
         }
         drop((s2, row_ids, s1, rows));

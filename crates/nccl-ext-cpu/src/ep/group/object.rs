@@ -76,11 +76,21 @@ impl View<'_> {
         uses: Uses,
         work: impl FnOnce(&View<'_>) -> Outcome + Send + 'static,
     ) -> Outcome {
-        let turn = Turn::take(self.shared);
-        self.submit(stream, call, move |group| {
+        let (turn, group) = (Turn::take(self.shared), Arc::clone(self.group));
+        let work = move || {
+            let group = group.view()?;
             turn.begin(group.member, uses)?;
-            work(group)
-        })
+            work(&group)
+        };
+        let deferral = self.member.deferral();
+        match self.settings.algorithm {
+            Algorithm::LowLatency => queue::submit(deferral, stream, call, work),
+            // Its ranks meet where those of the communicator's own collectives do, and so in the order
+            // of all these calls, whatever their streams.
+            Algorithm::HighThroughput => {
+                queue::submit_in_turn(self.member.collectives(), deferral, stream, call, work)
+            }
+        }
     }
 
     /// The same, and waits for the operation.
