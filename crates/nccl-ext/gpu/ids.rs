@@ -76,6 +76,9 @@ fn kernel(backend: Backend) -> Result<bool> {
     for repeated in [Repeated::Allowed, Repeated::Counted, Repeated::Dropped] {
         for (tokens, topk, experts, rank_experts) in
             [(1, 1, 4, 0), (7, 8, 8, 0), (300, 3, 16, 0), (1000, 12, 32, 16), (5000, 8, 256, 0)]
+                .into_iter()
+                .chain([(300, 20, 64, 16), (50, 40, 64, 0)])
+        // rows that shared memory has no room for
         {
             for wide in [false, true] {
                 let rules = IdRules { experts, topk, repeated, rank_experts };
