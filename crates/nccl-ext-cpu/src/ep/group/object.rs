@@ -57,18 +57,8 @@ impl View<'_> {
         SequenceId::of_group(self.index)
     }
 
-    /// Gives the stream work of this group, which the work keeps alive; see [`queue::submit`].
-    pub(crate) fn submit(
-        &self,
-        stream: cudaStream_t,
-        call: &'static str,
-        work: impl FnOnce(&View<'_>) -> Outcome + Send + 'static,
-    ) -> Outcome {
-        let group = Arc::clone(self.group);
-        queue::submit(self.member.deferral(), stream, call, move || work(&group.view()?))
-    }
-
-    /// The same for an operation that uses what all operations of the group share.
+    /// Gives the stream an operation that uses what all operations of the group share. The work keeps
+    /// the group alive; see [`queue::submit`].
     pub(crate) fn submit_operation(
         &self,
         stream: cudaStream_t,
