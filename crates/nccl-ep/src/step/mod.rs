@@ -7,6 +7,7 @@ mod import;
 mod restore;
 mod stage;
 mod update;
+mod wait;
 
 use std::borrow::BorrowMut;
 use std::fmt;

@@ -1,9 +1,11 @@
 //! Calls on several streams where work runs after its call: the library orders what the program does
 //! not (case A2). The backend finds every use that has no order.
 
+use std::time::Duration;
+
 use nccl_ep::{
     Buffer, CombineConfig, CombineInputs, CombineOutputs, Comm, DispatchConfig, DispatchInputs,
-    DispatchOutputs, Group, GroupConfig, Layout, LayoutInfo, OwnedStream, Result, Tensor,
+    DispatchOutputs, Error, Group, GroupConfig, Layout, LayoutInfo, OwnedStream, Result, Tensor,
     TensorMut, bf16,
 };
 use nccl_ext_core::{PinnedBuffer, Reduction};
@@ -141,4 +143,48 @@ fn high_throughput_with_a_stream_for_each_call() {
         group.destroy()?;
         Ok(steps)
     });
+}
+
+/// A peer that has not come keeps the work from being done, and a wait that is limited ends.
+#[test]
+fn a_step_is_done_when_the_peers_have_come() {
+    let (tell, told) = std::sync::mpsc::channel::<()>();
+    let told = std::sync::Mutex::new(told);
+    let results = run_ranks(2, &config().deferred(3), |comm: Comm| {
+        let rank = comm.rank();
+        let group = group(&comm, &low_latency())?;
+        let mut handle = top2(&group, Layout::ExpertMajor)?;
+        let stream = OwnedStream::new(&comm)?;
+        let ids = Buffer::from_slice(&comm, &G2::UNIQUE_IDS[rank])?;
+        let tokens = Buffer::from_slice(&comm, &G2::tokens(rank, HIDDEN))?;
+        let mut rows = Buffer::<bf16>::zeroed(&comm, 2 * 8 * HIDDEN)?;
+        let mut counters = Buffer::<i32>::zeroed(&comm, 2)?;
+        if rank == 1 {
+            told.lock().unwrap().recv().unwrap();
+        }
+        let mut step = handle.update(Tensor::new(&ids, &[4, 2])?, None, stream.stream())?;
+        let inputs = DispatchInputs::new(Tensor::new(&tokens, &[4, HIDDEN])?);
+        let mut outputs = DispatchOutputs::new(TensorMut::new(&mut rows, &[2, 8, HIDDEN])?);
+        let mut info = LayoutInfo::new().expert_counters(TensorMut::new(&mut counters, &[2])?);
+        let plain = DispatchConfig::new();
+        step.dispatch(&inputs, &mut outputs, Some(&mut info), &plain, stream.stream())?;
+        if rank == 0 {
+            assert!(!step.is_done()?);
+            let limit = Duration::from_millis(5);
+            let error = step.wait_for(limit).unwrap_err();
+            let Error::Timeout { ranks, waited, .. } = &error else { panic!("{error}") };
+            assert!(ranks.is_empty() && *waited >= limit, "{error}");
+            tell.send(()).unwrap();
+        }
+        step.wait_for(Duration::from_secs(20))?;
+        assert!(step.is_done()?);
+        drop(step);
+        let counted = counters.to_vec(stream.stream())?;
+        handle.destroy()?;
+        group.destroy()?;
+        Ok::<_, Error>(counted)
+    });
+    for counted in results {
+        assert_eq!(counted.unwrap(), [3, 3]);
+    }
 }

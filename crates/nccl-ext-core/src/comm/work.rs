@@ -53,8 +53,20 @@ impl Comm {
     /// work is not done; otherwise as [`Stream::synchronize`].
     #[doc(alias = "ncclCommGetAsyncError")]
     pub fn wait_for(&self, stream: Stream<'_>, limit: Duration) -> Result<()> {
+        self.wait_until(limit, || stream.is_done(self.device()))
+    }
+
+    /// As [`wait_for`](Self::wait_for), until `is_done` says so, which is asked again and again.
+    ///
+    /// # Errors
+    /// What `is_done` gives; otherwise as [`wait_for`](Self::wait_for).
+    pub fn wait_until(
+        &self,
+        limit: Duration,
+        mut is_done: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
         deadline::poll("waiting for a communicator's work", Some(limit), || {
-            let done = stream.is_done(self.device())?;
+            let done = is_done()?;
             if !done {
                 self.refuse_if_aborted()?;
             }
