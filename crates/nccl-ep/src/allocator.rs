@@ -6,12 +6,15 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use nccl_ep_sys::ncclEpAllocConfig_t;
+use nccl_ext_core::inside_callback;
 use nccl_ext_core::raw::cudaError_t;
 
 /// Gives the library its workspaces and handle memory, in place of `cudaMalloc`.
 ///
 /// A group keeps its allocator as long as it lives. A panic in the allocator does not pass through
-/// the library: it counts as a refusal, and what it was raised with is leaked.
+/// the library: it counts as a refusal, and what it was raised with is leaked. The library calls from
+/// inside a call of the communicator: other calls of a communicator are
+/// [`Error::Busy`](crate::Error::Busy) there.
 ///
 /// # Safety
 /// [`allocate`](Self::allocate) gives memory of the communicator's device of at least the asked
@@ -58,7 +61,7 @@ unsafe extern "C" fn allocate(
 ) -> cudaError_t {
     // SAFETY: this function's contract; the hooks outlive the group whose calls come here.
     let allocator = unsafe { &*context.cast_const().cast::<Arc<dyn DeviceAllocator>>() };
-    match catch_unwind(AssertUnwindSafe(|| allocator.allocate(bytes))) {
+    match catch_unwind(AssertUnwindSafe(|| inside_callback(|| allocator.allocate(bytes)))) {
         Ok(Some(memory)) => {
             // SAFETY: this function's contract.
             unsafe { out.write(memory.as_ptr()) };
@@ -81,7 +84,7 @@ unsafe extern "C" fn free(memory: *mut c_void, context: *mut c_void) -> cudaErro
     // SAFETY: this function's contract.
     let allocator = unsafe { &*context.cast_const().cast::<Arc<dyn DeviceAllocator>>() };
     // SAFETY: the library gives each allocation back once.
-    match catch_unwind(AssertUnwindSafe(|| unsafe { allocator.free(memory) })) {
+    match catch_unwind(AssertUnwindSafe(|| inside_callback(|| unsafe { allocator.free(memory) }))) {
         Ok(()) => cudaError_t::cudaSuccess,
         Err(payload) => {
             // As in `allocate`.

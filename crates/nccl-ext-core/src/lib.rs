@@ -19,6 +19,7 @@ compile_error!(
 pub mod backend;
 pub mod binding;
 mod buffer;
+mod callback;
 mod collectives;
 mod comm;
 mod data_type;
@@ -51,6 +52,7 @@ mod version;
 
 pub use backend::{Backend, LibraryInfo, MemorySpace};
 pub use buffer::Buffer;
+pub use callback::inside_callback;
 pub use collectives::Reduction;
 pub use comm::{Comm, UniqueId};
 pub use data_type::{DataType, Element};

@@ -69,6 +69,7 @@ impl Handle {
         let source = memory.raw();
         let mut copy = Buffer::<u8>::zeroed(&self.group.comm, source.bytes)?;
         self.group.comm.check_stream(stream)?;
+        let _device = self.group.comm.activate()?;
         let calls = self.group.comm.lock();
         self.group.enqueue(stream, &[], || copy.copy_from(&**memory, stream))?;
         drop(calls);

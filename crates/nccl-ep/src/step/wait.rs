@@ -19,6 +19,7 @@ impl<H: BorrowMut<Handle>> Step<'_, H> {
     #[doc(alias = "cuEventQuery")]
     pub fn is_done(&self) -> Result<bool> {
         let group = &self.handle().group;
+        let _device = group.comm.activate()?;
         let _calls = group.comm.lock();
         group.last_use.is_done()
     }

@@ -6,7 +6,8 @@ use std::collections::HashMap;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
-use nccl_ep::{DeviceAllocator, Error, Group, HandleConfig, Layout, TopK};
+use nccl_ep::{Comm, DeviceAllocator, Error, Group, HandleConfig, Layout, TopK};
+use nccl_ext_core::Reduction;
 use nccl_ext_core::raw::ncclResult_t;
 
 use crate::support::*;
@@ -139,6 +140,50 @@ fn handle_memory_that_cannot_be_had_is_an_error() {
         assert_eq!(*code, ncclResult_t::ncclInvalidUsage, "{error}");
         group.destroy()?;
         assert!(allocator.0.live.lock().unwrap().is_empty());
+        Ok(())
+    });
+}
+
+/// Case A13: an allocator that calls back into the communicator whose call asks it for memory.
+#[test]
+fn an_allocator_that_uses_the_communicator_is_refused_and_nothing_waits() {
+    /// Gives memory, and keeps what its own calls came to.
+    struct CallsBack {
+        memory: RecordingAllocator,
+        comm: Comm,
+        errors: Mutex<Vec<Error>>,
+    }
+    impl CallsBack {
+        fn call_back(&self) {
+            let sum = self.comm.all_reduce(&[1_i32], &mut [0_i32], Reduction::Sum, STREAM);
+            let group = Group::create(&self.comm, &low_latency()).map(drop);
+            self.errors.lock().unwrap().extend([sum, group].map(|result| result.unwrap_err()));
+        }
+    }
+    // SAFETY: the memory of the allocator inside.
+    unsafe impl DeviceAllocator for CallsBack {
+        fn allocate(&self, bytes: usize) -> Option<NonNull<c_void>> {
+            self.call_back();
+            self.memory.allocate(bytes)
+        }
+
+        unsafe fn free(&self, pointer: NonNull<c_void>) {
+            self.call_back();
+            // SAFETY: this function's contract.
+            unsafe { self.memory.free(pointer) };
+        }
+    }
+    on_ranks(2, |comm| {
+        let (memory, errors) = (RecordingAllocator::default(), Mutex::default());
+        let allocator = Arc::new(CallsBack { memory, comm: comm.clone(), errors });
+        let group = Group::create_with_allocator(&comm, &low_latency(), allocator.clone())?;
+        group.destroy()?;
+        let errors = allocator.errors.lock().unwrap();
+        assert_eq!(errors.len(), 4, "two calls each in allocate and free: {errors:?}");
+        for error in &*errors {
+            let busy = matches!(error, Error::Busy { what: "the communicator", .. });
+            assert!(busy && error.to_string().contains("callback"), "{error}");
+        }
         Ok(())
     });
 }

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub use self::bootstrap::UniqueId;
 use self::end::End;
 use crate::backend::{self, Backend};
+use crate::callback::refuse_inside_callback;
 use crate::device::{Device, DeviceScope};
 use crate::error::{Error, Refused, Result};
 use crate::guard::Foreign;
@@ -80,11 +81,14 @@ impl Comm {
         self.0.device
     }
 
-    /// Makes the communicator's device current on this thread, until the scope drops.
+    /// Makes the communicator's device current on this thread, until the scope drops: what every call
+    /// of these crates begins with.
     ///
     /// # Errors
-    /// As [`Device::activate`].
+    /// [`Error::Busy`] inside a [callback](crate::inside_callback) of a native call; otherwise as
+    /// [`Device::activate`].
     pub fn activate(&self) -> Result<DeviceScope> {
+        refuse_inside_callback()?;
         self.0.device.activate()
     }
 
