@@ -1,9 +1,11 @@
 //! Sizes, shapes and element types, and how an error names them.
 
 use nccl_ep::{
-    DataType, DispatchConfig, DispatchInputs, DispatchOutputs, Element, Error, ExpertIdKind, Group,
-    GroupConfig, Layout, LayoutInfo, Presence, Scope, Tensor, TensorMut, bf16,
+    Algorithm, DataType, DispatchConfig, DispatchInputs, DispatchOutputs, Element, Error,
+    ExpertIdKind, Group, GroupConfig, Layout, LayoutInfo, Presence, Scope, Tensor, TensorMut,
+    Validation, bf16,
 };
+use nccl_ext_core::raw::ncclResult_t;
 
 use crate::support::*;
 
@@ -187,4 +189,30 @@ fn element_types_are_named() {
     // Flat receives int64 indices, whatever the routing had.
     let error = flat_dispatch_error::<f32, i32>();
     assert!(error.contains("of int64, found [16, 2] of int32"), "{error}");
+}
+
+/// Case A12: a size from the configuration that no memory has room for is an error, not the end of
+/// the process.
+#[test]
+fn a_handle_for_more_tokens_than_memory_holds_is_an_error() {
+    for validation in [Validation::Host, Validation::Data] {
+        for (algorithm, layout) in [
+            (Algorithm::LowLatency, Layout::ExpertMajor),
+            (Algorithm::HighThroughput, Layout::Flat),
+        ] {
+            let config = GroupConfig::new()
+                .algorithm(algorithm)
+                .num_experts(4)
+                .max_dispatch_tokens_per_rank(u32::MAX)
+                .max_token_bytes(1024)
+                .validation(validation);
+            for error in errors(1, |comm| handle(&comm, &config, layout).map(drop)) {
+                let Error::Native { code, detail, .. } = &error else {
+                    panic!("{validation:?}, {algorithm:?}: {error:?}");
+                };
+                assert_eq!(*code, ncclResult_t::ncclSystemError, "{error}");
+                assert!(detail.contains("bytes are not to be had"), "{error}");
+            }
+        }
+    }
 }
