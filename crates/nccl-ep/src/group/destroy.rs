@@ -34,7 +34,12 @@ impl Group {
             let scope = shared.comm.activate();
             let _device = scope.map_err(Refused::lost)?;
             let _calls = shared.comm.lock();
-            shared.last_use.wait().map_err(Refused::lost)?;
+            // After a trap the native call would end the process (EP 2.5): what is native is left
+            // behind, and the peers, for whom it is a barrier, are told.
+            if let Err(error) = shared.last_use.wait() {
+                shared.comm.fail(&error);
+                return Err(Refused::lost(error));
+            }
             // SAFETY: the last owner gives up a live group without handles.
             unsafe {
                 shared.call("ncclEpGroupDestroy", shared.api.ncclEpGroupDestroy, (shared.raw,))

@@ -108,6 +108,8 @@ impl Handle {
         if self.group.has_allocator() {
             self.group.last_use.wait()?; // an allocator's free need not wait for the device
         }
+        // After a trap the native call would end the process (EP 2.5): the handle is left behind.
+        self.group.last_use.is_done()?;
         // SAFETY: a live handle of a live group, given up here. Library memory is freed by a
         // synchronising free, an allocator's after the wait above, the caller's by its owner after
         // enqueued work.

@@ -14,7 +14,7 @@ use nccl_ep::{
 use nccl_ext_core::RawBuffer;
 use nccl_ext_cpu::run_ranks;
 use nccl_ext_test::stub::OrderCall::{self, Recorded, Waits};
-use nccl_ext_test::stub::{ep as stub, take_order};
+use nccl_ext_test::stub::{ep as stub, set_trapped, take_order};
 
 const HIDDEN: usize = 512;
 
@@ -160,6 +160,24 @@ fn memory_of_an_allocator_goes_back_when_the_groups_work_is_done() {
     take_order();
     drop(handle);
     assert_eq!(take_order(), [Recorded(address(&stream)); 2], "the group's work, and the ids");
+}
+
+/// Case A11: after a trap the library's destroy functions end the process. They are not called.
+#[test]
+fn nothing_native_is_destroyed_after_a_trap() {
+    let (comm, group, mut handle) = setup();
+    let stream = OwnedStream::new(&comm).unwrap();
+    Buffers::new(&comm).round(&mut handle, [stream.stream(); 2]);
+    stub::take_calls();
+    set_trapped(true);
+    let trapped = |error: &Error| matches!(error, Error::Driver { code: 719, .. });
+    let error = handle.destroy().map(drop).unwrap_err();
+    assert!(trapped(&error), "{error}");
+    let refused = group.destroy().unwrap_err();
+    assert!(trapped(&refused.error), "{refused}");
+    assert!(refused.value.is_none() && comm.is_marked_for_abort());
+    assert_eq!(stub::take_calls(), [] as [&str; 0], "left behind");
+    set_trapped(false);
 }
 
 /// Memory whose owner does not take part in order.

@@ -88,15 +88,15 @@ impl LastUse {
         }
     }
 
-    /// Whether every use so far is done, without waiting.
+    /// Whether every use so far is done, without waiting. Of streams of ours all that they were given
+    /// so far is asked for.
     ///
     /// # Errors
     /// What the driver reports, also of the work itself.
     pub fn is_done(&self) -> Result<bool> {
-        let mut uses = self.lock();
-        let Uses { writer, readers, pool } = &mut *uses;
-        for used in writer.iter().chain(readers.iter()) {
-            if !used.is_done(self.device, pool)? {
+        let uses = self.lock();
+        for used in uses.writer.iter().chain(uses.readers.iter()) {
+            if !used.is_done(self.device)? {
                 return Ok(false);
             }
         }

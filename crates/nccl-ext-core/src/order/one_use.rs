@@ -155,14 +155,10 @@ impl OneUse {
     }
 
     /// Whether it is done, without waiting. What was begun and never ended is not.
-    pub(super) fn is_done(&self, device: Device, pool: &mut EventPool) -> Result<bool> {
+    pub(super) fn is_done(&self, device: Device) -> Result<bool> {
         match self {
-            Self::Ours(object) => {
-                let mut event = pool.take(device)?;
-                let done = event.record(Stream::of(object)).and_then(|()| event.is_done());
-                pool.give_back(event);
-                done
-            }
+            // An event that was recorded just now would not be done yet.
+            Self::Ours(object) => Stream::of(object).is_done(device),
             Self::Foreign { open: 0, end, .. } => end.as_ref().map_or(Ok(true), Event::is_done),
             Self::Foreign { .. } => Ok(false),
         }

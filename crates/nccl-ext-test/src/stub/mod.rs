@@ -13,7 +13,7 @@ pub use calls::{fail_next, take_calls};
 pub use driver::set_capturing;
 pub use kernels::{Launch, take_launch};
 pub use nccl::{Peers, comm_on, set_domain, set_network, set_peers};
-pub use order::{OrderCall, take_order};
+pub use order::{OrderCall, set_trapped, take_order};
 
 use nccl_ext_core::backend::BackendBuilder;
 use nccl_ext_core::driver::DriverApi;

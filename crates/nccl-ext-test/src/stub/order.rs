@@ -2,7 +2,7 @@
 //! on a record of its own.
 
 use core::ffi::c_uint;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nccl_ext_core::driver::{CuEvent, CuResult, DriverApi};
@@ -19,6 +19,17 @@ pub enum OrderCall {
 
 thread_local! {
     static ORDER: RefCell<Vec<OrderCall>> = RefCell::new(Vec::with_capacity(1024));
+    static TRAPPED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether a kernel has trapped: from then on every call about streams and events of this thread gives
+/// that error, as a driver does.
+pub fn set_trapped(trapped: bool) {
+    TRAPPED.set(trapped);
+}
+
+fn answer() -> CuResult {
+    if TRAPPED.get() { CuResult::LAUNCH_FAILED } else { CuResult::SUCCESS }
 }
 
 /// What this thread ordered since the last look.
@@ -36,7 +47,7 @@ fn ordered(call: OrderCall) -> CuResult {
             order.push(call);
         }
     });
-    CuResult::SUCCESS
+    answer()
 }
 
 /// The rest of a driver over them.
@@ -67,7 +78,7 @@ unsafe extern "C" fn stream_create(out: *mut cudaStream_t, _: c_uint) -> CuResul
 }
 
 unsafe extern "C" fn stream_call(_: cudaStream_t) -> CuResult {
-    CuResult::SUCCESS
+    answer()
 }
 
 unsafe extern "C" fn stream_wait_event(stream: cudaStream_t, _: CuEvent, _: c_uint) -> CuResult {
@@ -85,5 +96,5 @@ unsafe extern "C" fn event_record(_: CuEvent, stream: cudaStream_t) -> CuResult 
 }
 
 unsafe extern "C" fn event_call(_: CuEvent) -> CuResult {
-    CuResult::SUCCESS
+    answer()
 }
